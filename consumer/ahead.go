@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/consumer/internal/sqlstate"
-	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -23,16 +22,16 @@ import (
 // also when one of them does not know the topic's id and the group has a mark of it:
 // the slower one fails, as it does when a mark has passed the offset meanwhile, and
 // finds a duplicate when it is tried again.
-func (p *Processor) remember(ctx context.Context, q statement.Queries, items []*item) error {
-	row, before, err := p.aheadOf(ctx, q, items)
+func (c claimant) remember(ctx context.Context, items []*item) error {
+	row, before, err := c.aheadOf(ctx, items)
 	if err != nil || len(row.Topics) == 0 {
 		return err
 	}
-	written, err := q.RememberAhead(ctx, row)
+	written, err := c.q.RememberAhead(ctx, row)
 	taken := written.Taken
 	if err == nil && taken == 0 && slices.Contains(row.Fresh, "true") { // a statement of its own: it has to see what the first has waited for
-		taken, err = q.PassedAmong(ctx, consumerdb.PassedAmongParams{
-			ConsumerGroup: p.group, Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions, KafkaOffsets: row.KafkaOffsets, Asked: row.Fresh,
+		taken, err = c.q.PassedAmong(ctx, consumerdb.PassedAmongParams{
+			ConsumerGroup: c.processor.group, Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions, KafkaOffsets: row.KafkaOffsets, Asked: row.Fresh,
 		})
 		taken -= before
 	}
@@ -51,8 +50,8 @@ func (p *Processor) remember(ctx context.Context, q statement.Queries, items []*
 
 // aheadOf are the rows of items that are to be remembered, and how many marks had
 // passed the offsets of those that are new, when that was asked.
-func (p *Processor) aheadOf(ctx context.Context, q statement.Queries, items []*item) (row consumerdb.RememberAheadParams, before int64, err error) {
-	row = consumerdb.RememberAheadParams{ConsumerGroup: p.group, LockTimeout: p.lockTimeoutMS()}
+func (c claimant) aheadOf(ctx context.Context, items []*item) (row consumerdb.RememberAheadParams, before int64, err error) {
+	row = consumerdb.RememberAheadParams{ConsumerGroup: c.processor.group, LockTimeout: strconv.FormatInt(c.processor.lockTimeout.Milliseconds(), 10)}
 	var places map[Source]*item // made for what is claimed by arrival only: this runs for every transaction
 	for _, it := range items {
 		src := it.ev.Source
@@ -71,7 +70,7 @@ func (p *Processor) aheadOf(ctx context.Context, q statement.Queries, items []*i
 		}
 		places[place] = it
 		if it.redrive != nil {
-			if passed, err := p.passed(ctx, q, src); err != nil {
+			if passed, err := c.processor.marks.passed(ctx, c.q, src); err != nil {
 				return row, 0, err
 			} else if passed {
 				continue // the mark says it
@@ -93,16 +92,6 @@ func (p *Processor) aheadOf(ctx context.Context, q statement.Queries, items []*i
 }
 
 var errAppliedMeanwhile error = &infrastructureError{errors.New("another member has finished the offset of the event meanwhile; it is delivered again, and is a duplicate then")}
-
-// passed reports whether the group's mark is beyond an offset.
-func (p *Processor) passed(ctx context.Context, q statement.Queries, src Source) (bool, error) {
-	mark, ok, err := p.highMark(ctx, q.Queries, src)
-	if err != nil || !ok || src.Offset > mark.HighOffset {
-		return false, err
-	}
-	unread, err := p.unread(ctx, q.Queries, src) // there the mark says nothing of it
-	return !unread, err
-}
 
 // stateOf looks for the offset of an event. Without one, nothing is ahead of a mark.
 func (l *look) stateOf(ctx context.Context, ev *Event) (consumerdb.IsAheadRow, error) {

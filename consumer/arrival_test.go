@@ -67,10 +67,10 @@ func TestTheDatabaseWins(t *testing.T) {
 	stored.late, stored.replay = LateDeadLetter, ReplayProcess
 	require.Equal(t, " --late process --replay dead-letter", class.differs(stored))
 
-	p := &Processor{group: "billing"}
+	w := &windows{member: &member{group: "billing"}}
 	rows := []consumerdb.ClassesOfGroupRow{{Class: "*", WindowUs: (7 * oneDay).Microseconds()}}
 	window := func(c Class) time.Duration {
-		return consumerdb.Micros(p.registration(c, rows, midnight, time.Time{}).TimeWindow.Microseconds)
+		return consumerdb.Micros(w.registration(c, rows, midnight, time.Time{}).TimeWindow.Microseconds)
 	}
 	require.Equal(t, 7*oneDay, window(class), "never shorter")
 	class.Window = 8 * oneDay

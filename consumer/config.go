@@ -1,28 +1,15 @@
 package consumer
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
-	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/onceward/onceward/consumer/internal/memory"
-	"github.com/onceward/onceward/consumer/internal/sqlstate"
-	"github.com/onceward/onceward/consumer/internal/transaction"
-	"github.com/onceward/onceward/internal/consumerdb"
-	"github.com/onceward/onceward/internal/pooler"
 )
 
 // Defaults of [Config].
@@ -98,100 +85,6 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Processor claims events for one group in one database. Safe for concurrent
-// use. Make one with [New]; there is nothing to close.
-type Processor struct {
-	group          string
-	db             *pgxpool.Pool
-	lockTimeout    time.Duration
-	bounds         transaction.Bounds
-	incarnation    string // tells this Processor from any other one, of this process or another
-	handlerTimeout time.Duration
-	stuckHandlers  atomic.Int64
-	retry          Retry
-	readers        []RecordReader
-	handled        func(group, eventType string, took time.Duration)
-	log            *slog.Logger
-	parkedLetters  int // bounds of what is parked, less in tests
-	parkedKeys     int
-	brake          memory.Brake
-	breaks         memory.Breaks
-	clock          func() time.Time // of this process
-
-	windows    windows
-	ages       memory.Ages
-	knownMarks memory.Marks
-	attended   atomic.Bool    // a member of the group runs on it
-	cameBack   sync.Map       // of events whose start is counted although their handling came back: how often
-	stream     memory.Instant // stream time as far as this process has seen it
-	reads      memory.Reads
-	savedAlone atomic.Int64 // when the stream time of events without Source was saved, Unix ms
-}
-
-// ErrNotInstalled: the database has no tables of the consumer's side.
-var ErrNotInstalled = errors.New("the consumer's tables are not installed in this database")
-
-// New checks the configuration and that the consumer's tables exist, and
-// registers the group's classes. The error names the field and its value, or is
-// [ErrNotInstalled], [ErrInstallation] for a login without the rights of the
-// consumer's role, or [ErrPooler] for a pool that keeps prepared statements
-// behind a pooler that does not.
-func New(ctx context.Context, cfg Config) (*Processor, error) {
-	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
-		return nil, err
-	}
-	classes, err := CheckClasses(cfg.Classes)
-	if err != nil {
-		return nil, err
-	}
-	found, err := consumerdb.New(cfg.DB).ConsumerTables(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("look for the consumer's tables: %w", permitted(cfg.DB, err))
-	}
-	switch {
-	case !found.Installed:
-		return nil, fmt.Errorf("%w; run `outboxctl migrate up --side consumer`", ErrNotInstalled)
-	case !found.Current:
-		return nil, fmt.Errorf("%w: those that are there are of an older release; run `outboxctl migrate up --side consumer`", ErrNotInstalled)
-	}
-	if err := pooler.Check(ctx, cfg.DB); err != nil {
-		return nil, err
-	}
-	p := &Processor{
-		group:          cfg.Group,
-		db:             cfg.DB,
-		lockTimeout:    cfg.LockTimeout,
-		bounds:         transaction.BoundsOf(cfg.LockTimeout, max(cfg.SessionTimeout, cfg.HandlerTimeout+sessionSlack)),
-		incarnation:    uuid.NewString(),
-		handlerTimeout: cfg.HandlerTimeout,
-		retry:          cfg.Retry,
-		readers:        slices.Clone(cfg.Readers),
-		handled:        cfg.Handled,
-		log:            cfg.Logger.With("group", cfg.Group),
-		windows:        windows{classes: classes, skew: cfg.Skew},
-		parkedLetters:  maxParkedLetters,
-		parkedKeys:     maxParkedKeys,
-		clock:          time.Now,
-	}
-	if err := p.register(ctx); err != nil {
-		return nil, permitted(cfg.DB, err)
-	}
-	return p, nil
-}
-
-// permitted names the role that the login of a program lacks.
-func permitted(db *pgxpool.Pool, err error) error {
-	if !sqlstate.Is(err, "42501") { // insufficient_privilege
-		return err
-	}
-	login := pgx.Identifier{db.Config().ConnConfig.User}.Sanitize()
-	return fmt.Errorf("%w; then, for a program's login: `GRANT onceward_consumer TO %s` (where the roles have another --prefix than onceward, that): %w", ErrInstallation, login, err)
-}
-
-// Group returns the name of the consumer group.
-func (p *Processor) Group() string { return p.group }
-
 func (c Config) withDefaults() Config {
 	if c.LockTimeout == 0 {
 		c.LockTimeout = DefaultLockTimeout
@@ -242,11 +135,6 @@ func (c Config) validate() error {
 		return fmt.Errorf("config: Retry.OnLetter %q: want %s or %s", c.Retry.OnLetter, LetterGoOn, LetterPark)
 	}
 	return nil
-}
-
-// lockTimeoutMS is Config.LockTimeout as PostgreSQL reads it.
-func (p *Processor) lockTimeoutMS() string {
-	return strconv.FormatInt(p.lockTimeout.Milliseconds(), 10)
 }
 
 // isText reports whether a PostgreSQL text column can hold s.

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/memory"
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/record"
 )
 
@@ -48,6 +51,16 @@ type letter struct {
 	until    int64  // the offset behind an unreadable range; else 0
 }
 
+// letters are the group's, and what is parked behind them.
+type letters struct {
+	*member
+	windows  *windows
+	brake    memory.Brake
+	clock    func() time.Time // of this process
+	most     int              // letters behind a key, less in tests
+	mostKeys int
+}
+
 // record is the Kafka record that the event came from.
 func (e *Event) record() Record {
 	if e.raw != nil {
@@ -69,35 +82,19 @@ func errorText(err error) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// quarantine keeps a record that no handler can take.
-func (r *Router) quarantine(ctx context.Context, l letter) Delivery {
-	it := &item{ev: Event{Source: l.record.Source, Event: record.Event{AggregateID: l.record.Key}}}
-	_, err := r.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
-		err := r.lookForParked(ctx, tx, []*item{it})
-		l.parked = it.parked
-		it.end = ending{outcome: DeadLettered, letter: &l}
-		return 1, err
-	})
-	d := it.after(err)
-	if d.Err != nil {
-		d.Err = fmt.Errorf("keep record %s: %w", l.record.Source, d.Err)
-	}
-	return d
-}
-
 // keep writes the letter. One that is there already, from an earlier delivery, at its
 // place or aside, is left as it is, unless the event was given up again and it is
 // decided, or knows no event. A decided
 // letter of another record gives its place up, unless it says what became of an event;
 // beside one that stays this one is kept under a topic's name that Kafka does not allow.
-func (r *Router) keep(ctx context.Context, tx pgx.Tx, l *letter, again bool) (written bool, err error) {
-	row, err := l.row(r.Group())
+func (ls *letters) keep(ctx context.Context, tx pgx.Tx, l *letter, again bool) (written bool, err error) {
+	row, err := l.row(ls.group)
 	if err != nil {
 		return false, err
 	}
 	row.Again = again
 	if !l.event.Key.IsZero() {
-		id, sum := r.processor.claimID(l.event), l.event.Fingerprint()
+		id, sum := ls.claimID(l.event), l.event.Fingerprint()
 		row.ClaimID, row.Fingerprint = &id, sum[:]
 	}
 	q, topic := consumerdb.New(tx), row.Topic
@@ -129,18 +126,39 @@ func (r *Router) keep(ctx context.Context, tx pgx.Tx, l *letter, again bool) (wr
 	}
 }
 
+// fits refuses a letter that was written and has to wait: for the clock, or because
+// too much is parked. One that was there before is no new one.
+func (ls *letters) fits(ctx context.Context, tx pgx.Tx, it *item) error {
+	if it.end.letter.reason == reasonFromFuture {
+		if err := ls.fromFuture(it); err != nil {
+			return err
+		}
+	}
+	return ls.park(ctx, tx, it.end.letter)
+}
+
+// fromFuture refuses to make a dead letter of an event whose time would have come,
+// were all clocks right.
+func (ls *letters) fromFuture(it *item) error {
+	c := memory.Clocks{Event: outbox.IDTime(it.id), Database: ls.windows.now(), Process: ls.clock(), Skew: ls.windows.skew}
+	if err := c.Refusal(ls.brake.Full()); err != nil {
+		return &infrastructureError{err}
+	}
+	return nil
+}
+
 // asideMark is in no topic's name. A number behind it makes a letter's name whose place is
 // taken: the topic was made anew, or what could not be read as a whole is read after all.
 const asideMark = "~"
 
 // announce says so in the log, once the letter is committed.
-func (r *Router) announce(ctx context.Context, l letter) {
+func (ls *letters) announce(ctx context.Context, l letter) {
 	if l.reason == reasonFromFuture {
-		r.processor.brake.Letter()
+		ls.brake.Letter()
 	}
 	at := l.record.Source
 	at.Topic = l.topic
-	log := r.processor.log.With("source", at.String())
+	log := ls.log.With("source", at.String())
 	if !l.event.Key.IsZero() {
 		log = log.With("event", l.event.Key.String())
 	}

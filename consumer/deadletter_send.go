@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/onceward/onceward/consumer/internal/transaction"
@@ -31,65 +30,44 @@ type Letter struct {
 	generation int32 // of the row that was read
 }
 
-// SendLetters gives the group's dead letters that were not sent yet, and about
-// which nobody has decided, to send: a few at a time, in the order of their
-// records' places. Send returns those that arrived, as they were given, which are
-// remembered; the others are given to it again at a later call, and so is one that
-// was decided about, or replaced, meanwhile. An error of send ends the call and is
-// returned.
-//
-// Each letter is sent at least once: a failure between send and the memory of it
-// sends it again. One member of the group sends at a time; for the others the
-// call does nothing. Send is called within a transaction of this database that is
-// idle meanwhile, so it should return long before Config.SessionTimeout. It
-// returns how many letters were sent. saramagroup.Run calls it.
-func (r *Router) SendLetters(ctx context.Context, send func(ctx context.Context, letters []Letter) (sent []Letter, err error)) (total int, err error) {
-	after := Source{Partition: -1, Offset: -1}
-	for {
-		page, sent, err := r.sendPage(ctx, after, send)
-		total += sent
-		if err != nil {
-			return total, fmt.Errorf("send dead letters: %w", err)
-		}
-		if len(page) < lettersPage {
-			return total, nil
-		}
-		after = page[len(page)-1].Record.Source
-	}
+// sending is one call of [Router.SendLetters].
+type sending struct {
+	*steps
+	send func(ctx context.Context, letters []Letter) (sent []Letter, err error)
 }
 
-// sendPage sends the letters that come next after a place.
-func (r *Router) sendPage(ctx context.Context, after Source, send func(context.Context, []Letter) ([]Letter, error)) (page []Letter, sent int, err error) {
-	tx, err := r.processor.begin(ctx)
+// page sends the letters that come next after a place.
+func (s sending) page(ctx context.Context, after Source) (page []Letter, sent int, err error) {
+	tx, err := s.processor.windows.begin(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer transaction.Rollback(ctx, tx)
 	q := consumerdb.New(tx)
-	if page, err = r.unsent(ctx, q, after); err != nil || len(page) == 0 {
+	if page, err = s.processor.letters.unsent(ctx, q, after); err != nil || len(page) == 0 {
 		return nil, 0, judge(ctx, tx, err)
 	}
-	arrived, failure := send(ctx, page)
+	arrived, failure := s.send(ctx, page)
 	if len(arrived) == 0 {
 		return page, 0, failure
 	}
-	if err := q.LettersSent(ctx, sentParams(r.Group(), arrived)); err != nil {
+	if err := q.LettersSent(ctx, sentParams(s.processor.group, arrived)); err != nil {
 		return page, 0, judge(ctx, tx, err)
 	}
-	if err := r.steps.commit(ctx, tx); err != nil {
+	if err := s.commit(ctx, tx); err != nil {
 		return page, 0, err
 	}
 	return page, len(arrived), failure
 }
 
 // unsent reads letters that were not sent; none when another member sends.
-func (r *Router) unsent(ctx context.Context, q *consumerdb.Queries, after Source) ([]Letter, error) {
-	mine, err := q.LockLettersToSend(ctx, r.Group())
+func (ls *letters) unsent(ctx context.Context, q *consumerdb.Queries, after Source) ([]Letter, error) {
+	mine, err := q.LockLettersToSend(ctx, ls.group)
 	if err != nil || !mine {
 		return nil, err
 	}
 	rows, err := q.LettersToSend(ctx, consumerdb.LettersToSendParams{
-		ConsumerGroup: r.Group(), Topic: after.Topic, KafkaPartition: after.Partition, KafkaOffset: after.Offset, RowLimit: lettersPage,
+		ConsumerGroup: ls.group, Topic: after.Topic, KafkaPartition: after.Partition, KafkaOffset: after.Offset, RowLimit: lettersPage,
 	})
 	if err != nil {
 		return nil, err

@@ -130,7 +130,7 @@ func TestApplySeesTheTransaction(t *testing.T) {
 	for said, want := range map[byte]error{'E': ErrSwallowed, 'I': ErrTxEnded, 'T': nil} {
 		p, _ := scriptedProcessor(t, map[string]answer{"UPDATE": {tag: "UPDATE 1", status: said}})
 		tx := p.open(t)
-		err := p.apply(t.Context(), func(ctx context.Context, tx pgx.Tx, _ Event) error {
+		err := p.calls.apply(t.Context(), func(ctx context.Context, tx pgx.Tx, _ Event) error {
 			_, _ = tx.Exec(ctx, "UPDATE accounts")
 			return nil
 		}, tx, Event{})
@@ -203,7 +203,7 @@ func TestCompleteDemandsTheEpoch(t *testing.T) {
 	done := answer{columns: []uint32{pgtype.Int8OID, pgtype.TextOID}, rows: [][]string{{"0", ""}}}
 	p, s := scriptedProcessor(t, map[string]answer{"CompleteFence": done})
 	l := newTestLease(t, p)
-	l.run = &running{processor: p}
+	l.run = &running{member: &p.member}
 	require.ErrorIs(t, l.complete(t.Context(), p.open(t), []byte("1")), ErrLeaseLost)
 	sql := strings.Join(strings.Fields(s.statement("CompleteFence")), " ")
 	require.Regexp(t, `epoch OPERATOR\(pg_catalog\.=\) '?7'? AND status OPERATOR\(pg_catalog\.=\) 'PENDING'`, strings.NewReplacer("( ", "", " )", "", "  ", " ").Replace(sql))
@@ -211,7 +211,7 @@ func TestCompleteDemandsTheEpoch(t *testing.T) {
 	done.rows[0][0] = "1"
 	p, _ = scriptedProcessor(t, map[string]answer{"CompleteFence": done})
 	l = newTestLease(t, p)
-	l.run = &running{processor: p}
+	l.run = &running{member: &p.member}
 	require.NoError(t, l.complete(t.Context(), p.open(t), []byte("1")))
 }
 
@@ -250,7 +250,7 @@ func TestHiddenErrorOfAnEffect(t *testing.T) {
 	handle := func(fn FuncHandler) error {
 		it := p.newItem(ev)
 		it.handler = &handler{fn: fn}
-		return NewRouter(p).call(t.Context(), it)
+		return p.calls.event(t.Context(), it)
 	}
 	effect := func(ctx context.Context, name string, ends ...error) {
 		run, err := p.within(ctx, ev, name)
@@ -299,7 +299,7 @@ func TestLastAttempt(t *testing.T) {
 	} {
 		p, _ := scriptedProcessor(t, map[string]answer{"CountAttempt": {columns: []uint32{pgtype.Int4OID}, rows: [][]string{{c.counted}}}})
 		p.retry.MaxAttempts = c.limit
-		attempts, last, err := NewRouter(p).countAttempt(t.Context(), p.open(t), p.newItem(eventAt(t, time.Now())), c.cause)
+		attempts, last, err := p.attempts.failure(t.Context(), p.open(t), p.newItem(eventAt(t, time.Now())), c.cause)
 		require.NoError(t, err)
 		require.Equal(t, c.last, last, "%+v", c)
 		require.Equal(t, c.counted, strconv.Itoa(int(attempts)))
@@ -354,7 +354,7 @@ func TestClaimThatIsThere(t *testing.T) {
 	}{
 		{it.fingerprint[:], outcomeProcessed, Duplicate}, {it.fingerprint[:], outcomeDead, DeadLettered}, {other, outcomeProcessed, Mismatch}, {other, outcomeDead, Mismatch},
 	} {
-		got := p.compare(it, consumerdb.FindClaimsRow{EventID: it.id, Fingerprint: c.fingerprint, Outcome: c.outcome, Result: []byte("1"), ProcessedAt: time.Now()})
+		got := claimant{processor: p}.compare(it, consumerdb.FindClaimsRow{EventID: it.id, Fingerprint: c.fingerprint, Outcome: c.outcome, Result: []byte("1"), ProcessedAt: time.Now()})
 		require.Equal(t, c.want, got.Outcome, "%+v", c)
 		require.Equal(t, c.want == Duplicate, got.Result != nil, "%+v", c)
 		require.Equal(t, c.want == Mismatch, got.Mismatch != nil, "%+v", c)
@@ -370,7 +370,7 @@ func TestFloorOfANewClass(t *testing.T) {
 		"there is no partition":   {time.Time{}, time.Date(2026, 11, 17, 0, 0, 0, 0, time.UTC)},
 	} {
 		p, _ := scriptedProcessor(t, nil)
-		require.Equal(t, c.want, p.registration(p.windows.classes[0], nil, now, c.oldest).Floor, name)
+		require.Equal(t, c.want, p.windows.registration(p.windows.classes[0], nil, now, c.oldest).Floor, name)
 	}
 }
 

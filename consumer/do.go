@@ -104,7 +104,7 @@ func DoNamed[R any](ctx context.Context, p *Processor, ev Event, name string, fn
 		return Receipt[R]{Outcome: receipt.Outcome, Late: receipt.Late}, fmt.Errorf("do %s %s: %w", ev.Type, ev.Key, err)
 	}
 	if run == nil {
-		p.applied(ctx, &ev)
+		p.marks.applied(ctx, &ev)
 	}
 	return receipt, nil
 }
@@ -123,16 +123,16 @@ func (e *effect[R]) do(ctx context.Context) (r Receipt[R], err error) {
 	if err := it.ev.validate(); err != nil {
 		return r, err
 	}
-	tx, err := p.begin(ctx)
+	tx, err := p.windows.begin(ctx)
 	if err != nil {
 		return r, err
 	}
 	defer transaction.Rollback(ctx, tx)
 	defer func() { err = judge(ctx, tx, err) }()
-	if e.run == nil {
-		err = p.claimOne(ctx, statement.On(tx), it)
+	if f := (fences{claimant{p, statement.On(tx)}}); e.run == nil {
+		err = f.claimOne(ctx, it)
 	} else {
-		err = p.makeEffect(ctx, statement.On(tx), it, e.run, e.name)
+		err = f.makeEffect(ctx, it, e.run, e.name)
 	}
 	if err != nil {
 		return r, err
@@ -150,11 +150,11 @@ func (e *effect[R]) do(ctx context.Context) (r Receipt[R], err error) {
 		case err != nil:
 			return fmt.Errorf("encode the result for duplicates: %w", err)
 		case e.run == nil:
-			return p.complete(ctx, statement.On(tx), it.ev, result, it.claim.ids)
+			return claimant{p, statement.On(tx)}.complete(ctx, it.ev, result, it.claim.ids)
 		}
 		return statement.On(tx).ResultOfEffect(ctx, consumerdb.ResultOfEffectParams{Result: string(result), EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: e.name})
 	}
-	if err := p.apply(ctx, handler, tx, it.event()); err != nil {
+	if err := p.calls.apply(ctx, handler, tx, it.event()); err != nil {
 		return r, err
 	}
 	return r, commit(ctx, tx)

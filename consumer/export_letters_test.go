@@ -17,7 +17,7 @@ var (
 
 // Route says what a type was registered with.
 func (r *Router) Route(eventType string) string {
-	h, err := r.route(eventType)
+	h, err := r.handlers.get(eventType)
 	switch {
 	case err != nil:
 		return err.Error()
@@ -36,7 +36,7 @@ func (r *Router) Processor() *Processor { return r.processor }
 
 // Bounds lowers what may be parked.
 func (r *Router) Bounds(letters, keys int) {
-	r.processor.parkedLetters, r.processor.parkedKeys = letters, keys
+	r.processor.letters.most, r.processor.letters.mostKeys = letters, keys
 }
 
 // BreakAfter lets the router's transactions fail from the nth commit on.
@@ -53,7 +53,7 @@ func (r *Router) BreakAfter(n int, err error) {
 // SetClock puts the process's clock ahead, as a database whose clock is behind
 // sees it.
 func (r *Router) SetClock(ahead time.Duration) {
-	r.processor.clock = func() time.Time { return time.Now().Add(ahead) }
+	r.processor.letters.clock = func() time.Time { return time.Now().Add(ahead) }
 }
 
 // FutureLetters is memory.FutureLetters.

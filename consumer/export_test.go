@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
@@ -52,7 +53,7 @@ func perItem(claim claimOne) func(ctx context.Context, tx pgx.Tx, items []*item)
 func ClaimBeforehand(r *Router) {
 	inner := r.single(r.steps.claim)
 	r.steps.claim = perItem(func(ctx context.Context, _ pgx.Tx, ev Event) (Claim, error) {
-		tx, err := r.processor.begin(ctx)
+		tx, err := r.processor.windows.begin(ctx)
 		if err != nil {
 			return Claim{}, err
 		}
@@ -85,7 +86,7 @@ func ClaimLate(r *Router) {
 		if err := apply(ctx, h, tx, ev); err != nil {
 			return err
 		}
-		own, err := r.processor.begin(ctx)
+		own, err := r.processor.windows.begin(ctx)
 		if err != nil {
 			return err
 		}
@@ -175,11 +176,11 @@ func OpenPartitions(r *Router) {
 // IgnoreGroups claims for all groups together.
 func IgnoreGroups(r *Router) {
 	p := r.processor
-	shared := &Processor{group: "all", db: p.db, bounds: p.bounds, lockTimeout: p.lockTimeout, log: p.log}
-	shared.windows.classes = p.windows.classes
+	shared := newProcessor(Config{Group: "all", DB: p.db, LockTimeout: p.lockTimeout, Logger: p.log}, p.windows.classes)
+	shared.bounds = p.bounds
 	shared.windows.known.Store(p.windows.known.Load())
 	r.steps.claim = func(ctx context.Context, tx pgx.Tx, items []*item) error {
-		return shared.claims(ctx, statement.On(tx), items)
+		return claimant{shared, statement.On(tx)}.claim(ctx, items)
 	}
 }
 
@@ -210,8 +211,8 @@ func (r *Router) With(d Defect) *Router {
 
 // Disconnected returns a processor of the default class without a database.
 func Disconnected() *Processor {
-	p := new(Processor)
-	p.windows.classes, _ = CheckClasses(nil)
+	classes, _ := CheckClasses(nil)
+	p := newProcessor(Config{Logger: slog.New(slog.DiscardHandler)}, classes)
 	p.windows.known.Store(&floors{of: make([]registered, 1)})
 	return p
 }

@@ -119,7 +119,7 @@ func Fence[R any](ctx context.Context, p *Processor, ev Event, e Effect[R]) (Rec
 		return Receipt[R]{Outcome: receipt.Outcome, Late: receipt.Late}, fmt.Errorf("fence %q of %s %s: %w", e.Name, ev.Type, ev.Key, err)
 	}
 	if run == nil {
-		p.applied(ctx, &ev)
+		p.marks.applied(ctx, &ev)
 	}
 	return receipt, nil
 }
@@ -206,7 +206,7 @@ func complete[R any](ctx context.Context, l *lease, userCommit func(context.Cont
 	if err != nil {
 		return fmt.Errorf("encode the result for duplicates: %w", err)
 	}
-	tx, err := l.processor.begin(ctx)
+	tx, err := l.processor.windows.begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func complete[R any](ctx context.Context, l *lease, userCommit func(context.Cont
 	}
 	if userCommit != nil {
 		handler := func(ctx context.Context, tx pgx.Tx, _ Event) error { return userCommit(ctx, tx, result) }
-		if err := l.processor.apply(ctx, handler, tx, l.item.event()); err != nil {
+		if err := l.processor.calls.apply(ctx, handler, tx, l.item.event()); err != nil {
 			return err
 		}
 	}

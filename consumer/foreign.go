@@ -52,7 +52,7 @@ func (p *Processor) readForeign(reader RecordReader, rec Record) (ev Event, mine
 	if err == nil {
 		err = ev.validate()
 	}
-	if err == nil && record.Timeless(ev.Key) && !p.byArrival(ev.Type) {
+	if err == nil && record.Timeless(ev.Key) && !p.windows.byArrival(ev.Type) {
 		// Below every floor for ever, and stream time would stand still with it.
 		err = fmt.Errorf("the event carries no time; give the class of %q Keyed: consumer.ByArrival, then redrive the letter", ev.Type)
 	}

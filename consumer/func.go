@@ -1,20 +1,14 @@
 package consumer
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/onceward/onceward/consumer/internal/fence"
 	"github.com/onceward/onceward/consumer/internal/statement"
-	"github.com/onceward/onceward/internal/consumerdb"
 )
 
 // FuncHandler handles an event whose effects are not, or not only, in one
@@ -39,21 +33,6 @@ var (
 	ErrInTx = errors.New("Fence and Do cannot be called within a handler of Router.Tx, Batch or BatchSet, or within a Do or a Commit; use the transaction, or register the handler with Router.Func")
 )
 
-// Func registers the handler of an event type whose effects lie outside one
-// transaction. The event is open from its first effect to the end of its handler:
-// then its claim is written, and the delivery is [Processed]. A delivery that
-// fails is tried again, and what is complete by then answers with its first
-// result. One that fails for good becomes a dead letter; its effects are kept, and
-// a redrive goes on where it ended. [InProgress] while another attempt holds an
-// effect. Registration as in [Router.Tx].
-func (r *Router) Func(eventType string, h FuncHandler) {
-	if h == nil {
-		r.fail(eventType, "the handler is nil")
-		return
-	}
-	r.register(eventType, &handler{fn: h})
-}
-
 // Handle delivers one event to a handler as [Router.Handle] does to one that was
 // registered with [Router.Func]. It is for receivers that know no topic and make
 // several effects of an event; one effect alone needs only [Fence] or [Do]. What
@@ -75,30 +54,30 @@ func Handle(ctx context.Context, p *Processor, ev Event, fn FuncHandler) (Outcom
 
 // outside is one delivery of an event whose effects lie outside: it looks whether
 // the event is to be applied, runs the handler, and ends the event.
-func (r *Router) outside(ctx context.Context, it *item) {
-	settled, err := r.look(ctx, it)
+func (s *steps) outside(ctx context.Context, it *item) {
+	settled, err := s.look(ctx, it)
 	if settled {
 		return
 	}
 	if err == nil {
-		err = r.call(ctx, it)
+		err = s.processor.calls.event(ctx, it)
 	}
 	if err == nil {
-		err = r.endEvent(ctx, it)
+		err = s.endEvent(ctx, it)
 	}
 	if err != nil {
-		r.failed(ctx, it, err)
+		s.failed(ctx, it, err)
 	}
 }
 
 // look judges the event before its handler runs, and settles one that is not to
 // be applied.
-func (r *Router) look(ctx context.Context, it *item) (settled bool, err error) {
-	_, err = r.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
-		if err := r.lookForParked(ctx, tx, []*item{it}); err != nil {
+func (s *steps) look(ctx context.Context, it *item) (settled bool, err error) {
+	_, err = s.inTx(ctx, s.processor.bounds.All, []*item{it}, func(tx pgx.Tx) (int, error) {
+		if err := s.processor.letters.lookForParked(ctx, tx, []*item{it}); err != nil {
 			return 0, err
 		}
-		if err := r.processor.look(ctx, statement.On(tx), it); err != nil {
+		if err := (fences{claimant{s.processor, statement.On(tx)}}).look(ctx, it); err != nil {
 			return 0, err
 		}
 		if it.fresh() && (it.discarded || it.parked && !it.begun) {
@@ -109,133 +88,18 @@ func (r *Router) look(ctx context.Context, it *item) (settled bool, err error) {
 			return 0, nil
 		}
 		var err error
-		it.end, err = r.refuse(it)
+		it.end, err = it.refuse(s.processor)
 		return 1, err
 	})
 	return settled && err == nil, err
 }
 
-// look finds out, without a claim, what the claim of an event would find. An
-// event that is open was accepted, and goes on.
-func (p *Processor) look(ctx context.Context, q statement.Queries, it *item) error {
-	effects, err := p.effects(ctx, q, it)
-	if err != nil {
-		return err
-	}
-	var ended *consumerdb.EffectsOfEventRow
-	for i, e := range effects {
-		if !e.Open {
-			if e.CompletedAt != nil {
-				ended = &effects[i]
-			}
-			continue
-		}
-		if !bytes.Equal(e.RequestFingerprint, it.fingerprint[:]) {
-			it.claim = otherContent(it, e)
-			return nil
-		}
-		it.open = it.open || !e.Stuck
-		it.ev.accepted, it.begun = true, true
-	}
-	first, err := p.plans(ctx, q, []*item{it})
-	if err != nil {
-		return err
-	}
-	it.passed = it.plan.passed
-	stored, err := p.stored(ctx, q, first)
-	if err != nil {
-		return err
-	}
-	switch claimed := len(stored) > 0; {
-	case !claimed && len(it.plan.ids) == 0 && ended != nil && it.plan.outcome != DeadLettered: // its effects outlive its claim
-		it.claim = Claim{Outcome: Duplicate, AppliedAt: *ended.CompletedAt}
-		if !bytes.Equal(ended.RequestFingerprint, it.fingerprint[:]) {
-			it.claim = otherContent(it, *ended)
-		}
-		return nil
-	case !claimed && len(it.plan.ids) == 0:
-		it.claim = it.plan.refusal()
-		return nil
-	case claimed:
-		p.found(it, stored)
-		goOn := it.claim.Outcome == DeadLettered && it.ev.redriven || it.claim.Outcome == Duplicate && it.open
-		if !goOn {
-			return nil
-		}
-	default:
-		if err := p.covered(ctx, q, it); err != nil {
-			return err
-		}
-	}
-	it.claim = Claim{Outcome: Processed, Late: it.plan.late, Unprotected: it.plan.again}
-	it.ev.Late, it.ev.Unprotected, it.ev.accepted = it.plan.late, it.plan.again, true
-	return nil
-}
-
-// otherContent is the claim of an event whose key has effects of another one.
-func otherContent(it *item, e consumerdb.EffectsOfEventRow) Claim {
-	c := Claim{Outcome: Mismatch, Mismatch: &MismatchError{Key: it.ev.Key, Given: it.fingerprint, AppliedAt: e.CreatedAt}}
-	copy(c.Mismatch.Stored[:], e.RequestFingerprint)
-	return c
-}
-
-func (p *Processor) effects(ctx context.Context, q statement.Queries, it *item) ([]consumerdb.EffectsOfEventRow, error) {
-	effects, err := q.EffectsOfEvent(ctx, consumerdb.EffectsOfEventParams{EventID: it.ev.Key.UUID(), ConsumerGroup: p.group})
-	if err != nil {
-		return nil, fmt.Errorf("look for effects of the event: %w", err)
-	}
-	return effects, nil
-}
-
-// isOpen reports whether an effect of the event was begun, and nothing has ended
-// it.
-func (p *Processor) isOpen(ctx context.Context, q statement.Queries, it *item) (bool, error) {
-	effects, err := p.effects(ctx, q, it)
-	return slices.ContainsFunc(effects, func(e consumerdb.EffectsOfEventRow) bool { return e.Open && !e.Stuck }), err
-}
-
-// call runs the handler and judges by its error and by what Fence and Do have
-// left: an error of theirs counts even when the handler hides it, for to end the
-// event then would lose the effect. Only they can fail for infrastructure's reasons;
-// what the handler does beside them is its own.
-func (r *Router) call(ctx context.Context, it *item) error {
-	run := &running{processor: r.processor, event: it.ev}
-	inside, cancel := context.WithTimeoutCause(context.WithValue(ctx, deliveryKey{}, run), r.processor.handlerTimeout, ErrHandlerTimeout)
-	defer cancel()
-	began := time.Now()
-	err := r.processor.bounded(inside, nil, func() error { return it.handler.fn(inside, it.ev) })
-	r.processor.tell(it.ev.Type, began)
-	effects, failed := run.effects.End()
-	if errors.Is(err, ErrNothingToDo) {
-		effects, err = 1, nil
-	}
-	switch {
-	case errors.Is(failed, ErrInProgress):
-		return ErrInProgress
-	case ctx.Err() != nil:
-		return &infrastructureError{fmt.Errorf("its context ended: %w", errors.Join(ctx.Err(), err))}
-	case failed != nil && errors.Is(context.Cause(inside), ErrHandlerTimeout): // whatever it broke in the effect
-		return &HandlerError{Err: timedOut(inside, cmp.Or(err, failed))}
-	case failed != nil && IsInfrastructure(failed):
-		return &infrastructureError{errors.Join(err, failed)}
-	case err != nil:
-		return &HandlerError{Err: timedOut(inside, err)}
-	case failed != nil:
-		return &HandlerError{Err: failed}
-	case effects == 0:
-		return &HandlerError{Err: ErrNoEffect}
-	case inside.Err() != nil:
-		return &HandlerError{Err: fmt.Errorf("returned after its context had ended: %w", context.Cause(inside))}
-	}
-	return nil
-}
-
 // endEvent is the transaction that ends the event: its claim, and its effects,
 // which may go after a while.
-func (r *Router) endEvent(ctx context.Context, it *item) error {
+func (s *steps) endEvent(ctx context.Context, it *item) error {
 	var left int64
-	_, err := r.claiming(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
-		if err := r.steps.claim(ctx, tx, []*item{it}); err != nil {
+	_, err := s.claiming(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
+		if err := s.claim(ctx, tx, []*item{it}); err != nil {
 			return 0, err
 		}
 		it.end = ending{outcome: it.claim.Outcome}
@@ -244,62 +108,38 @@ func (r *Router) endEvent(ctx context.Context, it *item) error {
 		}
 		if it.fresh() || it.claim.Outcome == Duplicate {
 			var err error
-			left, err = r.processor.endEffects(ctx, statement.On(tx), it)
+			left, err = fences{claimant{s.processor, statement.On(tx)}}.endEffects(ctx, it)
 			return 1, err
 		}
 		return 0, &infrastructureError{fmt.Errorf("the event was accepted, and is %s by now: look at the database's clock", it.claim.Outcome)}
 	})
 	if err == nil && left > 0 {
-		r.processor.log.WarnContext(ctx, "effects left to an operator", "event", it.ev.Key.String(), "effects", left, "why", notCalled)
+		s.processor.log.WarnContext(ctx, "effects left to an operator", "event", it.ev.Key.String(), "effects", left, "why", notCalled)
 	}
 	return err
-}
-
-// notCalled is why an effect of an event that has ended waits.
-const notCalled = "the handler did not call this fence; if the program does not know it any more, say with " + reconcile + " whether the effect happened"
-
-// endEffects ends the effects of an event, and returns how many are PENDING still.
-func (p *Processor) endEffects(ctx context.Context, q statement.Queries, it *item) (left int64, err error) {
-	at := it.ev.Source
-	if it.redrive != nil {
-		at = it.redrive.source() // which may be aside
-	}
-	left, err = q.EndEffects(ctx, consumerdb.EndEffectsParams{
-		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Keep: p.effectsKept(it.ev), Why: notCalled,
-		Again: it.id != it.ev.Key.UUID(), Topic: at.Topic, KafkaPartition: at.Partition, KafkaOffset: at.Offset,
-	})
-	if err != nil {
-		return 0, fmt.Errorf("end the effects: %w", err)
-	}
-	return left, nil
-}
-
-// effectsKept is how long the effects of an event are kept after its end.
-func (p *Processor) effectsKept(ev Event) pgtype.Interval {
-	return consumerdb.Interval(2*p.windowOf(ev.Type) + 24*time.Hour)
 }
 
 // running is what a handler carries in its context: which event it handles, and
 // what its effects leave for the delivery. Safe for concurrent use.
 type running struct {
-	processor *Processor
-	event     Event
-	inTx      bool // its transaction has claimed the event
-	effects   fence.Names
+	member  *member
+	event   Event
+	inTx    bool // its transaction has claimed the event
+	effects fence.Names
 }
 
 type deliveryKey struct{}
 
 // within returns the delivery of this very event by this very group that a
 // context belongs to; nil for an effect that is an event of its own.
-func (p *Processor) within(ctx context.Context, ev Event, name string) (*running, error) {
+func (m *member) within(ctx context.Context, ev Event, name string) (*running, error) {
 	run, ok := ctx.Value(deliveryKey{}).(*running)
 	switch {
-	case !ok || run.processor.group != p.group:
+	case !ok || run.member.group != m.group:
 		return nil, nil //nolint:nilnil // none is an answer
 	case run.inTx:
 		return nil, ErrInTx
-	case run.processor.db != p.db:
+	case run.member.db != m.db:
 		return nil, fmt.Errorf("%w: the Processor of the effect has another pool than that of the delivery, so that nothing could end the effect with the event; use one", ErrRegistration)
 	case run.event.Key != ev.Key:
 		return nil, nil //nolint:nilnil // as above

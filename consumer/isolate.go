@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/consumer/internal/statement"
@@ -19,7 +18,7 @@ import (
 const maxSavepoints = 50
 
 // isolate delivers the items in small transactions, each as far as it gets.
-func (r *Router) isolate(ctx context.Context, items []*item) {
+func (s *steps) isolate(ctx context.Context, items []*item) {
 	held := make(map[string]bool)
 	rest := slices.Clone(items)
 	for len(rest) > 0 {
@@ -33,9 +32,9 @@ func (r *Router) isolate(ctx context.Context, items []*item) {
 		if len(chunk) == 0 {
 			return
 		}
-		finished, err := r.isolating(ctx, chunk)
-		if cannotShare(err) || isHandlers(err) || r.brokeAgain(ctx, chunk, err) { // the commit has found what no savepoint had
-			r.alone(ctx, chunk)
+		finished, err := s.isolating(ctx, chunk)
+		if cannotShare(err) || isHandlers(err) || s.processor.breaks.again(ctx, chunk, err) { // the commit has found what no savepoint had
+			s.alone(ctx, chunk)
 			finished, err = len(chunk), nil
 		}
 		if err != nil {
@@ -58,21 +57,21 @@ func cannotShare(err error) bool {
 // before the first event that is to be tried again; what is before that is
 // committed. The claims of that event and of all after it are taken back: a
 // claim left behind would be an event lost.
-func (r *Router) isolating(ctx context.Context, items []*item) (finished int, err error) {
-	return r.claiming(ctx, items, func(tx pgx.Tx) (int, error) {
-		if err := r.steps.claim(ctx, tx, items); err != nil {
+func (s *steps) isolating(ctx context.Context, items []*item) (finished int, err error) {
+	return s.claiming(ctx, items, func(tx pgx.Tx) (int, error) {
+		if err := s.claim(ctx, tx, items); err != nil {
 			return 0, err
 		}
 		for k, it := range items {
-			again, err := r.try(ctx, tx, it)
+			again, err := s.try(ctx, tx, it)
 			if err != nil {
 				return 0, err
 			}
 			if again != nil {
 				it.delivery.Err = again
-				return k, r.unclaim(ctx, tx, items[k:])
+				return k, claimant{s.processor, statement.On(tx)}.unclaim(ctx, items[k:])
 			}
-			if err := r.holdBackBehind(ctx, tx, it, items[k+1:]); err != nil {
+			if err := s.holdBackBehind(ctx, tx, it, items[k+1:]); err != nil {
 				return 0, err
 			}
 		}
@@ -86,15 +85,15 @@ var errAlone = errors.New("the events cannot share a transaction")
 
 // try runs one handler within a savepoint. Again is the handler's failure when
 // the event is to be tried another time.
-func (r *Router) try(ctx context.Context, tx pgx.Tx, it *item) (again, err error) {
+func (s *steps) try(ctx context.Context, tx pgx.Tx, it *item) (again, err error) {
 	if !it.fresh() {
-		return nil, r.one(ctx, tx, []*item{it})
+		return nil, s.one(ctx, tx, []*item{it})
 	}
 	savepoint, err := tx.Begin(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("savepoint: %w", err)
 	}
-	cause := r.one(ctx, savepoint, []*item{it})
+	cause := s.one(ctx, savepoint, []*item{it})
 	if cause == nil {
 		if err := savepoint.Commit(ctx); err != nil {
 			return nil, fmt.Errorf("release savepoint: %w", err)
@@ -113,7 +112,7 @@ func (r *Router) try(ctx context.Context, tx pgx.Tx, it *item) (again, err error
 	if it.ev.Source.Topic == "" {
 		return cause, nil // there is no place for a letter
 	}
-	attempts, last, err := r.countAttempt(ctx, tx, it, cause)
+	attempts, last, err := s.processor.attempts.failure(ctx, tx, it, cause)
 	if err != nil {
 		return nil, err
 	}
@@ -124,26 +123,15 @@ func (r *Router) try(ctx context.Context, tx pgx.Tx, it *item) (again, err error
 	return nil, nil
 }
 
-// unclaim takes the claims of this transaction back.
-func (r *Router) unclaim(ctx context.Context, tx pgx.Tx, items []*item) error {
-	var ids []uuid.UUID
-	for _, it := range items {
-		if it.fresh() {
-			ids = append(ids, it.claim.ids...)
-		}
-	}
-	return r.processor.deleteClaims(ctx, statement.On(tx), ids)
-}
-
 // alone delivers the items one by one, each in a transaction of its own.
-func (r *Router) alone(ctx context.Context, items []*item) {
+func (s *steps) alone(ctx context.Context, items []*item) {
 	held := make(map[string]bool)
 	for _, it := range items {
 		if held[string(it.ev.AggregateID)] {
 			it.delivery.Err = ErrHeldBack
 			continue
 		}
-		r.deliver(ctx, []*item{it})
+		s.deliver(ctx, []*item{it})
 		held[string(it.ev.AggregateID)] = !it.delivery.Finished()
 	}
 }

@@ -1,18 +1,13 @@
 package consumer
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
-	"github.com/onceward/onceward/consumer/internal/memory"
-	"github.com/onceward/onceward/consumer/internal/statement"
-	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/record"
 )
@@ -40,16 +35,12 @@ type item struct {
 }
 
 // ending is what a transaction makes of an event, as a value: only
-// [Router.write] writes it.
+// [steps.write] writes it.
 type ending struct {
 	outcome Outcome
 	err     error   // goes with the outcome
 	letter  *letter // to write
 	dead    bool    // its claims become those of an event that was given up
-}
-
-func (p *Processor) newItem(ev Event) *item {
-	return &item{ev: ev, id: p.claimID(ev), fingerprint: ev.Fingerprint()}
 }
 
 func (it *item) reset() {
@@ -83,124 +74,50 @@ func (it *item) event() Event {
 	return ev
 }
 
+// accept makes the event one that its delivery has judged.
+func (it *item) accept(judged Event) {
+	it.plan.late, it.plan.again = judged.Late, judged.Unprotected
+	it.claim = Claim{Outcome: Processed, Late: judged.Late, Unprotected: judged.Unprotected}
+}
+
 // refuse is what becomes of an event that is not to be applied, by what its claim
 // has found. An event without Source has no place for a letter, and a replay that
 // is meant for another group needs none: they are left to the caller. That of a
 // redrive stays the letter that it is.
-func (r *Router) refuse(it *item) (ending, error) {
+func (it *item) refuse(p *Processor) (ending, error) {
 	if it.redrive != nil && it.claim.Outcome != Duplicate {
 		return ending{}, refusedAgain(it.claim)
 	}
 	if it.behind {
 		return asLetter(it, reasonParked, errBehind), nil
 	}
-	outside := it.claim.Outcome == Replay || it.claim.Outcome == FromFuture
-	switch forUs := it.ev.ReplayMode != record.ReplayReprocess || it.ev.ReplayGroup == r.Group(); {
+	refused := it.claim.Outcome == Replay || it.claim.Outcome == FromFuture
+	switch forUs := it.ev.ReplayMode != record.ReplayReprocess || it.ev.ReplayGroup == p.group; {
 	case it.claim.Outcome == Mismatch && it.ev.Source.Topic == "":
 		return ending{outcome: Mismatch, err: it.claim.Mismatch}, nil
 	case it.claim.Outcome == Mismatch:
 		return asLetter(it, reasonMismatch, it.claim.Mismatch), nil
-	case outside && forUs && it.ev.Source.Topic != "":
-		return asLetter(it, r.outsideReason(it), r.outsideCause(it)), nil
+	case refused && forUs && it.ev.Source.Topic != "":
+		why, cause := it.outside(p.windows.skew)
+		return asLetter(it, why, cause), nil
 	}
 	return ending{outcome: it.claim.Outcome}, nil
+}
+
+// outside says why an event outside the window of its class is not applied, and what to do.
+func (it *item) outside(skew time.Duration) (reason, error) {
+	at := outbox.IDTime(it.id).Format(time.RFC3339)
+	switch {
+	case it.claim.Outcome == FromFuture:
+		return reasonFromFuture, fmt.Errorf("the event time %s lies more than %s ahead of the database's clock, and ahead of this program's; look at the producer's clock, and redrive the letter when the time has come",
+			at, skew)
+	case it.claim.Late:
+		return reasonLate, fmt.Errorf("the event time %s lies below the floor of its class, and the group sees the event for the first time; redrive the letter to apply it", at)
+	}
+	return reasonReplay, fmt.Errorf("the event time %s lies below the floor of its class, and the group may have applied the event before; redrive the letter only if you know that it was not", at)
 }
 
 // asLetter is the ending of an event that becomes a dead letter.
 func asLetter(it *item, why reason, cause error) ending {
 	return ending{outcome: DeadLettered, letter: &letter{record: it.ev.record(), event: it.ev, reason: why, cause: cause, parked: it.parked && why != reasonReplay}}
-}
-
-func (r *Router) outsideReason(it *item) reason {
-	switch {
-	case it.claim.Outcome == FromFuture:
-		return reasonFromFuture
-	case it.claim.Late:
-		return reasonLate
-	}
-	return reasonReplay
-}
-
-// outsideCause says of an event outside the window of its class what to do.
-func (r *Router) outsideCause(it *item) error {
-	at := outbox.IDTime(it.id).Format(time.RFC3339)
-	switch {
-	case it.claim.Outcome == FromFuture:
-		return fmt.Errorf("the event time %s lies more than %s ahead of the database's clock, and ahead of this program's; look at the producer's clock, and redrive the letter when the time has come",
-			at, r.processor.windows.skew)
-	case it.claim.Late:
-		return fmt.Errorf("the event time %s lies below the floor of its class, and the group sees the event for the first time; redrive the letter to apply it", at)
-	}
-	return fmt.Errorf("the event time %s lies below the floor of its class, and the group may have applied the event before; redrive the letter only if you know that it was not", at)
-}
-
-// write writes what the transaction makes of the items. It is the one place that
-// writes endings.
-func (r *Router) write(ctx context.Context, tx pgx.Tx, items []*item) error {
-	for _, it := range items {
-		if it.end.dead {
-			if err := r.markDead(ctx, tx, it); err != nil {
-				return err
-			}
-		}
-		if it.end.letter != nil {
-			written, err := r.keep(ctx, tx, it.end.letter, it.end.dead)
-			switch {
-			case err != nil:
-				return err
-			case !written:
-				it.end.letter = nil // it is there, and was announced
-			default:
-				if err := r.fits(ctx, tx, it); err != nil {
-					return err
-				}
-			}
-		}
-		if it.redrive != nil {
-			if err := r.settle(ctx, tx, it.redrive); err != nil {
-				return err
-			}
-		}
-	}
-	return r.processor.remember(ctx, statement.On(tx), items)
-}
-
-// fits refuses a letter that was written and has to wait: for the clock, or because
-// too much is parked. One that was there before is no new one.
-func (r *Router) fits(ctx context.Context, tx pgx.Tx, it *item) error {
-	if it.end.letter.reason == reasonFromFuture {
-		if err := r.processor.fromFuture(it); err != nil {
-			return err
-		}
-	}
-	return r.park(ctx, tx, it.end.letter)
-}
-
-// markDead turns the claims of an event into those of a dead one. Its effects, if
-// it has some, wait with it.
-func (r *Router) markDead(ctx context.Context, tx pgx.Tx, it *item) error {
-	q := statement.On(tx)
-	n, err := q.ByID.MarkDead(ctx, consumerdb.MarkDeadParams{ConsumerGroup: r.Group(), EventIds: consumerdb.Texts(it.claim.ids)})
-	if err == nil && n != int64(len(it.claim.ids)) {
-		err = errors.New("the claim is gone")
-	}
-	if err == nil && it.handler.fn != nil {
-		_, err = q.MarkEffectsStuck(ctx, consumerdb.MarkEffectsStuckParams{
-			EventID: it.ev.Key.UUID(), ConsumerGroup: r.Group(), Why: "the event was given up; redrive its dead letter, or discard it",
-		})
-	}
-	if err != nil {
-		return fmt.Errorf("mark the claim as dead: %w", err)
-	}
-	return nil
-}
-
-// fromFuture refuses to make a dead letter of an event whose time would have come,
-// were all clocks right.
-func (p *Processor) fromFuture(it *item) error {
-	c := memory.Clocks{Event: outbox.IDTime(it.id), Database: p.windows.now(), Process: p.clock(), Skew: p.windows.skew}
-	if err := c.Refusal(p.brake.Full()); err != nil {
-		return &infrastructureError{err}
-	}
-	return nil
 }

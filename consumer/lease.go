@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,31 +34,22 @@ func newLease(p *Processor, ev Event, run *running, name string, length time.Dur
 	return &lease{Lease: hold, processor: p, item: it, run: run}
 }
 
-// effectOf is the item of an effect. Within a delivery that is about its event,
-// whatever the handler made of its copy.
-func (p *Processor) effectOf(ev Event, run *running) *item {
-	if run != nil {
-		ev = run.event
-	}
-	return p.newItem(ev)
-}
-
 // take begins the fence or takes it over, in a transaction of its own, which is
 // committed before the provider is called. What the item's claim says by then is
 // what became of the event, or of this effect of it. Stale: the provider may have
 // forgotten the key.
 func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (stale bool, err error) {
 	p, it := l.processor, l.item
-	tx, err := p.begin(ctx)
+	tx, err := p.windows.begin(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer transaction.Rollback(ctx, tx)
 	defer func() { err = judge(ctx, tx, err) }()
-	q := statement.On(tx)
+	f := fences{claimant{p, statement.On(tx)}}
 	if l.run != nil {
 		it.accept(l.run.event)
-	} else if err := p.look(ctx, q, it); err != nil {
+	} else if err := f.look(ctx, it); err != nil {
 		return false, err
 	} else if !it.fresh() {
 		return false, l.refuse(ctx, tx)
@@ -67,16 +59,20 @@ func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (stale b
 		return false, err
 	}
 	l.TakenAt = time.Now()
-	row, err := q.ClaimFence(ctx, consumerdb.ClaimFenceParams{
-		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: l.Name, Owner: newOwner(), Lease: consumerdb.Interval(l.Length),
+	row, err := f.q.ClaimFence(ctx, consumerdb.ClaimFenceParams{
+		// Owner names an attempt for operators; the epoch is what counts.
+		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: l.Name, Owner: rand.Text(), Lease: consumerdb.Interval(l.Length),
 		RequestFingerprint: it.fingerprint[:], ProviderKeyTtl: ttl(providerKeyTTL), Alone: l.run == nil, Event: string(event),
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		if err := p.effectThere(ctx, q, it, l.Name, false); err != nil || l.run != nil {
+		if err := f.effectThere(ctx, it, l.Name, false); err != nil || l.run != nil {
 			return false, err
 		}
-		return false, l.endAlone(ctx, tx) // begun within a delivery that did not end
+		if err := l.claimAlone(ctx, tx, it.claim.Result); err != nil { // begun within a delivery that did not end
+			return false, err
+		}
+		return false, commit(ctx, tx)
 	case sqlstate.Is(err, "55P03"):
 		return false, ErrInProgress
 	case err != nil:
@@ -88,11 +84,11 @@ func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (stale b
 
 // refuse ends the transaction of an event that is not to be applied.
 func (l *lease) refuse(ctx context.Context, tx pgx.Tx) error {
-	q := statement.On(tx)
-	if err := l.firstResult(ctx, q); err != nil {
+	c := claimant{l.processor, statement.On(tx)}
+	if err := l.firstResult(ctx, c.q); err != nil {
 		return err
 	}
-	if err := l.processor.remember(ctx, q, []*item{l.item}); err != nil {
+	if err := c.remember(ctx, []*item{l.item}); err != nil {
 		return err
 	}
 	return commit(ctx, tx)
@@ -114,15 +110,110 @@ func (l *lease) firstResult(ctx context.Context, q statement.Queries) error {
 	return err
 }
 
-// accept makes the event one that its delivery has judged.
-func (it *item) accept(judged Event) {
-	it.plan.late, it.plan.again = judged.Late, judged.Unprotected
-	it.claim = Claim{Outcome: Processed, Late: judged.Late, Unprotected: judged.Unprotected}
+// fences are those of an event, in one transaction of a member that may claim it.
+type fences struct{ claimant }
+
+// look finds out, without a claim, what the claim of an event would find. An
+// event that is open was accepted, and goes on.
+func (f fences) look(ctx context.Context, it *item) error {
+	effects, err := f.effects(ctx, it)
+	if err != nil {
+		return err
+	}
+	var ended *consumerdb.EffectsOfEventRow
+	for i, e := range effects {
+		if !e.Open {
+			if e.CompletedAt != nil {
+				ended = &effects[i]
+			}
+			continue
+		}
+		if !bytes.Equal(e.RequestFingerprint, it.fingerprint[:]) {
+			it.claim = otherContent(it, e)
+			return nil
+		}
+		it.open = it.open || !e.Stuck
+		it.ev.accepted, it.begun = true, true
+	}
+	first, err := f.plans(ctx, []*item{it})
+	if err != nil {
+		return err
+	}
+	it.passed = it.plan.passed
+	stored, err := f.stored(ctx, first)
+	if err != nil {
+		return err
+	}
+	switch claimed := len(stored) > 0; {
+	case !claimed && len(it.plan.ids) == 0 && ended != nil && it.plan.outcome != DeadLettered: // its effects outlive its claim
+		it.claim = Claim{Outcome: Duplicate, AppliedAt: *ended.CompletedAt}
+		if !bytes.Equal(ended.RequestFingerprint, it.fingerprint[:]) {
+			it.claim = otherContent(it, *ended)
+		}
+		return nil
+	case !claimed && len(it.plan.ids) == 0:
+		it.claim = it.plan.refusal()
+		return nil
+	case claimed:
+		f.found(it, stored)
+		goOn := it.claim.Outcome == DeadLettered && it.ev.redriven || it.claim.Outcome == Duplicate && it.open
+		if !goOn {
+			return nil
+		}
+	default:
+		if err := f.processor.windows.covered(ctx, f.q, it); err != nil {
+			return err
+		}
+	}
+	it.claim = Claim{Outcome: Processed, Late: it.plan.late, Unprotected: it.plan.again}
+	it.ev.Late, it.ev.Unprotected, it.ev.accepted = it.plan.late, it.plan.again, true
+	return nil
+}
+
+// otherContent is the claim of an event whose key has effects of another one.
+func otherContent(it *item, e consumerdb.EffectsOfEventRow) Claim {
+	c := Claim{Outcome: Mismatch, Mismatch: &MismatchError{Key: it.ev.Key, Given: it.fingerprint, AppliedAt: e.CreatedAt}}
+	copy(c.Mismatch.Stored[:], e.RequestFingerprint)
+	return c
+}
+
+func (f fences) effects(ctx context.Context, it *item) ([]consumerdb.EffectsOfEventRow, error) {
+	effects, err := f.q.EffectsOfEvent(ctx, consumerdb.EffectsOfEventParams{EventID: it.ev.Key.UUID(), ConsumerGroup: f.processor.group})
+	if err != nil {
+		return nil, fmt.Errorf("look for effects of the event: %w", err)
+	}
+	return effects, nil
+}
+
+// isOpen reports whether an effect of the event was begun, and nothing has ended
+// it.
+func (f fences) isOpen(ctx context.Context, it *item) (bool, error) {
+	effects, err := f.effects(ctx, it)
+	return slices.ContainsFunc(effects, func(e consumerdb.EffectsOfEventRow) bool { return e.Open && !e.Stuck }), err
+}
+
+// notCalled is why an effect of an event that has ended waits.
+const notCalled = "the handler did not call this fence; if the program does not know it any more, say with " + reconcile + " whether the effect happened"
+
+// endEffects ends the effects of an event, and returns how many are PENDING still.
+func (f fences) endEffects(ctx context.Context, it *item) (left int64, err error) {
+	at := it.ev.Source
+	if it.redrive != nil {
+		at = it.redrive.source() // which may be aside
+	}
+	left, err = f.q.EndEffects(ctx, consumerdb.EndEffectsParams{
+		EventID: it.ev.Key.UUID(), ConsumerGroup: f.processor.group, Keep: f.processor.windows.effectsKept(it.ev.Type), Why: notCalled,
+		Again: it.id != it.ev.Key.UUID(), Topic: at.Topic, KafkaPartition: at.Partition, KafkaOffset: at.Offset,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("end the effects: %w", err)
+	}
+	return left, nil
 }
 
 // makeEffect begins an effect that is a transaction of this database. What the
 // item's claim says is what became of the effect.
-func (p *Processor) makeEffect(ctx context.Context, q statement.Queries, it *item, run *running, name string) error {
+func (f fences) makeEffect(ctx context.Context, it *item, run *running, name string) error {
 	if name == "" || !isText(name) {
 		return fmt.Errorf("%w: name %q of an effect: want text", ErrEvent, name)
 	}
@@ -131,8 +222,8 @@ func (p *Processor) makeEffect(ctx context.Context, q statement.Queries, it *ite
 		return err
 	}
 	it.accept(run.event)
-	row, err := q.MakeEffect(ctx, consumerdb.MakeEffectParams{
-		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: name, Owner: newOwner(), RequestFingerprint: it.fingerprint[:], Event: string(event),
+	row, err := f.q.MakeEffect(ctx, consumerdb.MakeEffectParams{
+		EventID: it.ev.Key.UUID(), ConsumerGroup: f.processor.group, Name: name, Owner: rand.Text(), RequestFingerprint: it.fingerprint[:], Event: string(event),
 	})
 	switch {
 	case sqlstate.Is(err, "55P03"):
@@ -140,7 +231,7 @@ func (p *Processor) makeEffect(ctx context.Context, q statement.Queries, it *ite
 	case err != nil:
 		return fmt.Errorf("begin: %w", err)
 	case row.Made == 0:
-		return p.effectThere(ctx, q, it, name, true)
+		return f.effectThere(ctx, it, name, true)
 	}
 	return nil
 }
@@ -148,8 +239,8 @@ func (p *Processor) makeEffect(ctx context.Context, q statement.Queries, it *ite
 // effectThere says why an effect could not be begun: it is complete, or another
 // attempt has it, or the request is another one. A transaction takes nothing over:
 // a lease that has run out says that Fence had begun the effect, by this name.
-func (p *Processor) effectThere(ctx context.Context, q statement.Queries, it *item, name string, inTx bool) error {
-	row, err := q.FindFence(ctx, consumerdb.FindFenceParams{EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: name})
+func (f fences) effectThere(ctx context.Context, it *item, name string, inTx bool) error {
+	row, err := f.q.FindFence(ctx, consumerdb.FindFenceParams{EventID: it.ev.Key.UUID(), ConsumerGroup: f.processor.group, Name: name})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return &infrastructureError{errors.New("the fence that was in the way is gone")}
@@ -190,34 +281,23 @@ func (l *lease) complete(ctx context.Context, tx pgx.Tx, result []byte) error {
 
 // claimAlone ends the event that the effect is.
 func (l *lease) claimAlone(ctx context.Context, tx pgx.Tx, result []byte) error {
-	p, q, ev := l.processor, statement.On(tx), l.item.ev
+	f, ev := fences{claimant{l.processor, statement.On(tx)}}, l.item.ev
 	ev.redriven = true
-	it := p.newItem(ev)
-	if err := p.claimOne(ctx, q, it); err != nil {
+	it := l.processor.newItem(ev)
+	if err := f.claimOne(ctx, it); err != nil {
 		return err
 	}
 	if it.claim.Outcome == Mismatch {
 		return it.claim.Mismatch
 	}
 	if it.fresh() && len(result) > 0 {
-		if err := p.complete(ctx, q, ev, result, it.claim.ids); err != nil {
+		if err := f.complete(ctx, ev, result, it.claim.ids); err != nil {
 			return err
 		}
 	}
-	_, err := p.endEffects(ctx, q, it)
+	_, err := f.endEffects(ctx, it)
 	return err
 }
-
-// endAlone ends the event of an effect that is complete already.
-func (l *lease) endAlone(ctx context.Context, tx pgx.Tx) error {
-	if err := l.claimAlone(ctx, tx, l.item.claim.Result); err != nil {
-		return err
-	}
-	return commit(ctx, tx)
-}
-
-// newOwner names an attempt for operators; the epoch is what counts.
-func newOwner() string { return rand.Text() }
 
 // ttl is NULL for a provider that never forgets.
 func ttl(d time.Duration) pgtype.Interval {

@@ -1,6 +1,10 @@
 package consumer
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"time"
+)
 
 // Outcome says what became of one delivery of an event.
 type Outcome uint8
@@ -52,4 +56,28 @@ func (o Outcome) String() string {
 // be committed. It is true for every outcome but [InProgress].
 func (o Outcome) Acknowledges() bool {
 	return o != InProgress && o >= Processed && o <= FromFuture
+}
+
+// ErrHeldBack: an earlier event of the same aggregate was not finished, so that
+// this one was not tried.
+var ErrHeldBack = errors.New("held back behind an earlier event of its aggregate")
+
+// Delivery is what became of one event of a batch.
+type Delivery struct {
+	Outcome Outcome // means nothing with an error
+	Err     error
+}
+
+// Finished reports whether the message may be acknowledged.
+func (d Delivery) Finished() bool { return d.Err == nil && d.Outcome.Acknowledges() }
+
+// Peek is what can be told of a record before it is handled.
+type Peek struct {
+	// EventTime is the time by which the event counts towards stream time: that
+	// inside its key, or of now when its class is keyed by arrival; zero for a
+	// malformed record and for a time that has not come yet.
+	EventTime time.Time
+	// Batch is not nil when the record's event shares a transaction with others,
+	// see [Router.HandleRecords].
+	Batch *BatchOptions
 }

@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,11 +8,9 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/consumer/internal/sqlstate"
-	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
@@ -60,11 +57,11 @@ func (it *item) ordered() bool {
 }
 
 // lookForParked finds out which items belong to parked keys, and keeps it so.
-func (r *Router) lookForParked(ctx context.Context, tx pgx.Tx, items []*item) error {
-	if r.processor.retry.OnLetter != LetterPark {
+func (ls *letters) lookForParked(ctx context.Context, tx pgx.Tx, items []*item) error {
+	if ls.retry.OnLetter != LetterPark {
 		return nil
 	}
-	given := consumerdb.ParkedAmongParams{ConsumerGroup: r.Group()}
+	given := consumerdb.ParkedAmongParams{ConsumerGroup: ls.group}
 	var asked []*item
 	for _, it := range items {
 		if it.ordered() {
@@ -97,91 +94,54 @@ func (r *Router) lookForParked(ctx context.Context, tx pgx.Tx, items []*item) er
 	return nil
 }
 
-// claims claims the items, but for those that have to wait behind a letter.
-func (r *Router) claims(ctx context.Context, tx pgx.Tx, items []*item) error {
-	if err := r.lookForParked(ctx, tx, items); err != nil {
-		return err
-	}
-	if err := r.processor.claims(ctx, statement.On(tx), items); err != nil {
-		return err
-	}
-	return r.holdBack(ctx, tx, items)
-}
-
-// holdBack takes back the claims of parked items, and of those that were discarded
-// while they were parked: they are not applied. What was applied before is a
-// duplicate all the same.
-func (r *Router) holdBack(ctx context.Context, tx pgx.Tx, items []*item) error {
-	var ids []uuid.UUID
-	for _, it := range items {
-		if (it.parked || it.discarded) && it.fresh() {
-			ids = append(ids, it.claim.ids...)
-			it.heldBack()
-		}
-	}
-	return r.processor.deleteClaims(ctx, statement.On(tx), ids)
-}
-
 func (it *item) heldBack() {
 	it.claim, it.behind = Claim{Outcome: DeadLettered}, it.parked && !it.discarded
 }
 
 var errBehind = errors.New("an earlier record of its key is a dead letter; it is handled when that is redriven or discarded")
 
-// holdBackBehind holds back what comes behind an item of this transaction that
-// has become a letter.
-func (r *Router) holdBackBehind(ctx context.Context, tx pgx.Tx, it *item, later []*item) error {
-	if it.end.letter == nil || !r.parks(it.end.letter) {
-		return nil
-	}
-	for _, next := range later {
-		next.parked = next.parked || next.ordered() && next.ev.Source.Topic == it.ev.Source.Topic && bytes.Equal(next.ev.recordKey(), it.ev.recordKey())
-	}
-	return r.holdBack(ctx, tx, later)
-}
-
 // parks reports whether later records of the key have to wait for a letter.
-func (r *Router) parks(l *letter) bool {
-	return r.processor.retry.OnLetter == LetterPark && l.record.Key != nil && l.reason != reasonReplay && l.reason != reasonUnreadable
+func (ls *letters) parks(l *letter) bool {
+	return ls.retry.OnLetter == LetterPark && l.record.Key != nil && l.reason != reasonReplay && l.reason != reasonUnreadable
 }
 
 // park parks the key of a letter that was written, or counts the letters behind
 // the one that has parked it.
-func (r *Router) park(ctx context.Context, tx pgx.Tx, l *letter) error {
-	if !r.parks(l) {
+func (ls *letters) park(ctx context.Context, tx pgx.Tx, l *letter) error {
+	if !ls.parks(l) {
 		return nil
 	}
 	q, topic := consumerdb.New(tx), l.record.Source.Topic
 	// The one that it waits for may have been there, and decided, so that it parked nothing.
-	row, err := q.ParkKey(ctx, consumerdb.ParkKeyParams{ConsumerGroup: r.Group(), Topic: topic, RecordKey: l.record.Key})
+	row, err := q.ParkKey(ctx, consumerdb.ParkKeyParams{ConsumerGroup: ls.group, Topic: topic, RecordKey: l.record.Key})
 	if err != nil {
 		return fmt.Errorf("park the record's key: %w", err)
 	}
 	if !l.parked {
-		return r.full(ctx, l, row.Made > 0 && int(row.Keys) >= r.processor.parkedKeys)
+		return ls.full(ctx, l, row.Made > 0 && int(row.Keys) >= ls.mostKeys)
 	}
-	n, err := q.CountParked(ctx, consumerdb.CountParkedParams{ConsumerGroup: r.Group(), Topic: topic, RecordKey: l.record.Key, RowLimit: int32(r.processor.parkedLetters) + 1})
+	n, err := q.CountParked(ctx, consumerdb.CountParkedParams{ConsumerGroup: ls.group, Topic: topic, RecordKey: l.record.Key, RowLimit: int32(ls.most) + 1})
 	if err != nil {
 		return fmt.Errorf("count parked letters: %w", err)
 	}
-	return r.full(ctx, l, int(n) > r.processor.parkedLetters)
+	return ls.full(ctx, l, int(n) > ls.most)
 }
 
-func (r *Router) full(ctx context.Context, l *letter, full bool) error {
+func (ls *letters) full(ctx context.Context, l *letter, full bool) error {
 	if !full {
 		return nil
 	}
-	r.processor.log.ErrorContext(ctx, "the partition stops", "source", l.record.Source.String(), "error", ErrParkedFull)
+	ls.log.ErrorContext(ctx, "the partition stops", "source", l.record.Source.String(), "error", ErrParkedFull)
 	return &infrastructureError{ErrParkedFull}
 }
 
 // release handles the letters that are parked and whose turn has come: what they
 // were behind is settled. It is the second half of [Router.Redrive].
-func (r *Router) release(ctx context.Context, limit int) (done int, err error) {
+func (d redriver) release(ctx context.Context, limit int) (done int, err error) {
 	after := Source{Partition: -1, Offset: -1}
 	for done < limit && ctx.Err() == nil {
-		row, takeErr := consumerdb.New(r.processor.db).NextParkedLetter(ctx, consumerdb.NextParkedLetterParams{
-			ConsumerGroup: r.Group(), Topic: after.Topic, KafkaPartition: after.Partition, KafkaOffset: after.Offset,
+		row, takeErr := consumerdb.New(d.processor.db).NextParkedLetter(ctx, consumerdb.NextParkedLetterParams{
+			ConsumerGroup: d.processor.group, Topic: after.Topic, KafkaPartition: after.Partition, KafkaOffset: after.Offset,
 		})
 		if errors.Is(takeErr, pgx.ErrNoRows) {
 			break
@@ -190,51 +150,51 @@ func (r *Router) release(ctx context.Context, limit int) (done int, err error) {
 			return done, errors.Join(err, &infrastructureError{fmt.Errorf("release: take a letter: %w", takeErr)})
 		}
 		l := requested(row)
-		d := r.decide(ctx, &l)
-		if d.err != nil && err == nil {
-			err = fmt.Errorf("release: %w", d.err)
+		made := d.decide(ctx, &l)
+		if made.err != nil && err == nil {
+			err = fmt.Errorf("release: %w", made.err)
 		}
-		if d.decided {
+		if made.decided {
 			done++ // and the next of the key may have its turn
 		} else {
 			after = l.source()
 		}
 	}
-	return done, errors.Join(err, r.unparkEmpty(ctx))
+	return done, errors.Join(err, d.unparkEmpty(ctx))
 }
 
 // unparkEmpty lets keys go on whose last letter an operator has discarded.
-func (r *Router) unparkEmpty(ctx context.Context) error {
-	rows, err := consumerdb.New(r.processor.db).EmptyParked(ctx, r.Group())
+func (d redriver) unparkEmpty(ctx context.Context) error {
+	rows, err := consumerdb.New(d.processor.db).EmptyParked(ctx, d.processor.group)
 	if err != nil {
 		return &infrastructureError{fmt.Errorf("release: look for keys without letters: %w", err)}
 	}
 	for _, row := range rows {
-		if err := r.unparkOne(ctx, row.Topic, row.RecordKey); err != nil {
+		if err := d.unparkOne(ctx, row.Topic, row.RecordKey); err != nil {
 			return fmt.Errorf("release a key of topic %s without letters: %w", row.Topic, err)
 		}
 	}
 	return nil
 }
 
-func (r *Router) unparkOne(ctx context.Context, topic string, key []byte) error {
-	tx, err := r.processor.begin(ctx)
+func (d redriver) unparkOne(ctx context.Context, topic string, key []byte) error {
+	tx, err := d.processor.windows.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer transaction.Rollback(ctx, tx)
-	if _, err := r.lockKey(ctx, tx, topic, key); err != nil {
+	if _, err := d.processor.letters.lockKey(ctx, tx, topic, key); err != nil {
 		return err
 	}
-	if err := r.unpark(ctx, tx, topic, key); err != nil {
+	if err := d.processor.letters.unpark(ctx, tx, topic, key); err != nil {
 		return err
 	}
-	return r.steps.commit(ctx, tx)
+	return d.steps.commit(ctx, tx)
 }
 
 // lockKey locks a key, if it is parked, for as long as the transaction takes.
-func (r *Router) lockKey(ctx context.Context, tx pgx.Tx, topic string, key []byte) (parked bool, err error) {
-	_, err = consumerdb.New(tx).LockParked(ctx, consumerdb.LockParkedParams{ConsumerGroup: r.Group(), Topic: topic, RecordKey: key})
+func (ls *letters) lockKey(ctx context.Context, tx pgx.Tx, topic string, key []byte) (parked bool, err error) {
+	_, err = consumerdb.New(tx).LockParked(ctx, consumerdb.LockParkedParams{ConsumerGroup: ls.group, Topic: topic, RecordKey: key})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, nil
@@ -251,15 +211,15 @@ func (l *requested) queued() bool { return l.RecordKey != nil && reason(l.Reason
 
 // inTurn locks the key of a letter, and refuses it while another one of the key
 // comes first.
-func (r *Router) inTurn(ctx context.Context, tx pgx.Tx, l *requested) error {
+func (ls *letters) inTurn(ctx context.Context, tx pgx.Tx, l *requested) error {
 	if !l.queued() {
 		return nil
 	}
-	parked, err := r.lockKey(ctx, tx, l.Topic, l.RecordKey)
+	parked, err := ls.lockKey(ctx, tx, l.Topic, l.RecordKey)
 	if err != nil || !parked {
 		return err
 	}
-	first, err := consumerdb.New(tx).FirstOfKey(ctx, consumerdb.FirstOfKeyParams{ConsumerGroup: r.Group(), Topic: l.Topic, RecordKey: l.RecordKey})
+	first, err := consumerdb.New(tx).FirstOfKey(ctx, consumerdb.FirstOfKeyParams{ConsumerGroup: ls.group, Topic: l.Topic, RecordKey: l.RecordKey})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) || err == nil && (first.KafkaPartition != l.KafkaPartition || first.KafkaOffset != l.KafkaOffset):
 		return errDecided
@@ -270,8 +230,8 @@ func (r *Router) inTurn(ctx context.Context, tx pgx.Tx, l *requested) error {
 }
 
 // unpark lets a key go on, unless a letter of it waits.
-func (r *Router) unpark(ctx context.Context, tx pgx.Tx, topic string, key []byte) error {
-	if err := consumerdb.New(tx).UnparkKey(ctx, consumerdb.UnparkKeyParams{ConsumerGroup: r.Group(), Topic: topic, RecordKey: key}); err != nil {
+func (ls *letters) unpark(ctx context.Context, tx pgx.Tx, topic string, key []byte) error {
+	if err := consumerdb.New(tx).UnparkKey(ctx, consumerdb.UnparkKeyParams{ConsumerGroup: ls.group, Topic: topic, RecordKey: key}); err != nil {
 		return fmt.Errorf("let the parked key go on: %w", err)
 	}
 	return nil
@@ -279,15 +239,15 @@ func (r *Router) unpark(ctx context.Context, tx pgx.Tx, topic string, key []byte
 
 // stopRelease opens a parked letter about which somebody has to decide, whatever
 // it waited for.
-func (r *Router) stopRelease(ctx context.Context, l *requested) decision {
-	n, err := consumerdb.New(r.processor.db).StopRelease(ctx, consumerdb.StopReleaseParams{
-		ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Generation: l.Generation,
+func (ls *letters) stopRelease(ctx context.Context, l *requested) decision {
+	n, err := consumerdb.New(ls.db).StopRelease(ctx, consumerdb.StopReleaseParams{
+		ConsumerGroup: ls.group, Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Generation: l.Generation,
 	})
 	if err != nil {
 		return decision{err: &infrastructureError{fmt.Errorf("open parked letter %s: %w", l.source(), err)}}
 	}
 	if n > 0 {
-		r.processor.log.WarnContext(ctx, "release stopped at a letter that was refused; redrive or discard it", "source", l.source().String(), "reason", l.Reason)
+		ls.log.WarnContext(ctx, "release stopped at a letter that was refused; redrive or discard it", "source", l.source().String(), "reason", l.Reason)
 	}
 	return decision{decided: n > 0}
 }

@@ -3,14 +3,18 @@ package consumer
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/consumer/internal/memory"
 	"github.com/onceward/onceward/consumer/internal/progress"
+	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/outbox"
@@ -69,55 +73,32 @@ type Progress struct {
 // mark is gone from it or lower than it was.
 var ErrHistory = progress.ErrHistory
 
-// SaveProgress writes marks, durably, after the effects that they stand for. The
-// write-ahead log keeps the order: a database that has a mark has every effect
-// before it, even after a failover that lost commits. So Kafka's offsets may
-// follow the marks, never lead them.
-//
-// History is what [Processor.Progress] said when the work began. On another one
-// nothing is written and the error is [ErrHistory], because the marks may stand
-// for effects that are lost. So it is when a mark is gone, or lower than this
-// Processor has last read or saved it: higher it may be, by another member.
-// Without marks only the history is found out.
-func (p *Processor) SaveProgress(ctx context.Context, history string, marks []Mark) error {
-	return p.save(ctx, history, marks, false)
+// marks are how far this process has read and finished, and the marks of the group.
+type marks struct {
+	*member
+	windows    *windows
+	ages       memory.Ages
+	known      memory.Marks
+	attended   atomic.Bool    // a member of the group runs on it
+	stream     memory.Instant // stream time as far as this process has seen it
+	reads      memory.Reads
+	savedAlone atomic.Int64 // when the stream time of events without Source was saved, Unix ms
 }
 
-// Attend begins the membership of the group for as long as leave is not called. One
-// Processor has one at a time, else the error is [ErrAttended]: marks say whose
-// session has a partition by its Processor, so that of two members the end of the one
-// would be taken for that of the other, and its crash would not be seen.
-func (p *Processor) Attend() (leave func(), err error) {
-	if !p.attended.CompareAndSwap(false, true) {
-		return nil, fmt.Errorf("group %q: %w", p.group, ErrAttended)
-	}
-	return func() { p.attended.Store(false) }, nil
-}
-
-// BeginProgress saves the marks with which a session begins, and that it has
-// begun, until EndProgress. A mark whose topic id was not known before gets it. One
-// of another topic of the same name and partition is retired: it stays, and
-// stream time goes on without it. Otherwise as SaveProgress.
-func (p *Processor) BeginProgress(ctx context.Context, history string, marks []Mark) error {
-	return p.save(ctx, history, marks, true)
-}
-
-// EndProgress says that a session that had these partitions has ended, and did not
-// crash. Where it is not said, the next session finds Mark.Crashed; so it does where
-// a mark is given with Crashed: what an earlier crash has left in doubt still is.
-func (p *Processor) EndProgress(ctx context.Context, marks []Mark) error {
-	row := p.rowsOf(marks)
-	crashed := make(map[memory.Life]bool, len(marks))
-	for _, m := range marks {
-		crashed[m.life()] = m.Crashed
+// end closes what a session had open.
+func (m *marks) end(ctx context.Context, given []Mark) error {
+	row := m.rowsOf(given)
+	crashed := make(map[memory.Life]bool, len(given))
+	for _, g := range given {
+		crashed[g.life()] = g.Crashed
 	}
 	doubts := make([]bool, len(row.Topics))
 	for i, topic := range row.Topics {
 		id, err := uuid.Parse(row.TopicIds[i])
 		doubts[i] = err == nil && crashed[memory.Life{Topic: topic, ID: id, Partition: row.KafkaPartitions[i]}]
 	}
-	err := consumerdb.New(p.db).EndProgress(ctx, consumerdb.EndProgressParams{
-		Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions, Crashed: doubts, ConsumerGroup: p.group, OpenBy: p.incarnation,
+	err := consumerdb.New(m.db).EndProgress(ctx, consumerdb.EndProgressParams{
+		Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions, Crashed: doubts, ConsumerGroup: m.group, OpenBy: m.incarnation,
 	})
 	if err != nil {
 		return fmt.Errorf("end the session's progress: %w", err)
@@ -125,26 +106,26 @@ func (p *Processor) EndProgress(ctx context.Context, marks []Mark) error {
 	return nil
 }
 
-func (p *Processor) save(ctx context.Context, history string, marks []Mark, begins bool) error {
-	row := p.rowsOf(marks)
+func (m *marks) save(ctx context.Context, history string, given []Mark, begins bool) error {
+	row := m.rowsOf(given)
 	if begins {
-		row.OpenBy = p.incarnation
+		row.OpenBy = m.incarnation
 	}
-	for _, m := range marks {
-		at := m.FinishedTime
-		if m.AtEnd { // the time of other partitions' events, at most, which the mark counts from now on
-			at = latest(at, p.windows.now())
+	for _, g := range given {
+		at := g.FinishedTime
+		if g.AtEnd { // the time of other partitions' events, at most, which the mark counts from now on
+			at = latest(at, m.windows.now())
 		}
-		p.reads.Raise(m.Topic, m.Partition, at)
+		m.reads.Raise(g.Topic, g.Partition, at)
 	}
-	counted := p.ages.Take()
-	if err := p.saveProgress(ctx, history, row, counted); err != nil {
-		p.ages.Merge(counted)
+	counted := m.ages.Take()
+	if err := m.saveProgress(ctx, history, row, counted); err != nil {
+		m.ages.Merge(counted)
 		return fmt.Errorf("save progress: %w", err)
 	}
-	for _, m := range marks {
-		p.sawTime(m.FinishedTime)
-		p.knownMarks.Raise(m.life(), m.High)
+	for _, g := range given {
+		m.stream.Raise(g.FinishedTime)
+		m.known.Raise(g.life(), g.High)
 	}
 	return nil
 }
@@ -154,35 +135,35 @@ func (m Mark) life() memory.Life {
 }
 
 // least returns what a mark must at least be.
-func (p *Processor) least(m Mark) int64 {
-	if high, known := p.knownMarks.Least(m.life()); known {
+func (m *marks) least(of Mark) int64 {
+	if high, known := m.known.Least(of.life()); known {
 		return high
 	}
 	return progress.AnyMark
 }
 
-func (p *Processor) rowsOf(marks []Mark) consumerdb.SaveProgressParams {
-	marks = slices.SortedFunc(slices.Values(marks), func(a, b Mark) int {
+func (m *marks) rowsOf(given []Mark) consumerdb.SaveProgressParams {
+	given = slices.SortedFunc(slices.Values(given), func(a, b Mark) int {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 	})
-	row := consumerdb.SaveProgressParams{ConsumerGroup: p.group}
-	for _, m := range marks {
-		if m.FinishedTime.IsZero() {
-			m.FinishedTime = time.Unix(0, 0)
+	row := consumerdb.SaveProgressParams{ConsumerGroup: m.group}
+	for _, g := range given {
+		if g.FinishedTime.IsZero() {
+			g.FinishedTime = time.Unix(0, 0)
 		}
-		row.Topics, row.KafkaPartitions, row.TopicIds = append(row.Topics, m.Topic), append(row.KafkaPartitions, m.Partition), append(row.TopicIds, m.TopicID.String())
-		row.LowOffsets, row.HighOffsets, row.AtLeast = append(row.LowOffsets, m.Low), append(row.HighOffsets, m.High), append(row.AtLeast, p.least(m))
-		row.ReadOffsets = append(row.ReadOffsets, m.Read)
-		row.FinishedTimes, row.AtEnds = append(row.FinishedTimes, m.FinishedTime), append(row.AtEnds, m.AtEnd)
+		row.Topics, row.KafkaPartitions, row.TopicIds = append(row.Topics, g.Topic), append(row.KafkaPartitions, g.Partition), append(row.TopicIds, g.TopicID.String())
+		row.LowOffsets, row.HighOffsets, row.AtLeast = append(row.LowOffsets, g.Low), append(row.HighOffsets, g.High), append(row.AtLeast, m.least(g))
+		row.ReadOffsets = append(row.ReadOffsets, g.Read)
+		row.FinishedTimes, row.AtEnds = append(row.FinishedTimes, g.FinishedTime), append(row.AtEnds, g.AtEnd)
 	}
 	return row
 }
 
-func (p *Processor) saveProgress(ctx context.Context, history string, row consumerdb.SaveProgressParams, counted map[memory.AgeClass]memory.AgeCount) (err error) {
+func (m *marks) saveProgress(ctx context.Context, history string, row consumerdb.SaveProgressParams, counted map[memory.AgeClass]memory.AgeCount) (err error) {
 	if len(row.Topics) == 0 && len(counted) == 0 { // an idle group, at every commit interval
-		return progress.SameHistory(ctx, consumerdb.New(p.db), history)
+		return progress.SameHistory(ctx, consumerdb.New(m.db), history)
 	}
-	tx, err := p.begin(ctx)
+	tx, err := m.windows.begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -194,34 +175,31 @@ func (p *Processor) saveProgress(ctx context.Context, history string, row consum
 	return commit(ctx, tx)
 }
 
-// sawTime raises the stream time that this process knows.
-func (p *Processor) sawTime(at time.Time) { p.stream.Raise(at) }
-
 // aloneEvery is how often the stream time of events without Source is saved.
 const aloneEvery = 10 * time.Second
 
 // applied counts an event that came from no topic towards the group's stream
 // time, which else would stand still. It takes a connection of its own; a failure
 // is made up for by the next event.
-func (p *Processor) applied(ctx context.Context, ev *Event) {
+func (m *marks) applied(ctx context.Context, ev *Event) {
 	if ev.Source.Topic != "" {
 		return
 	}
-	p.sawTime(p.timeOf(ev))
-	last, now := p.savedAlone.Load(), time.Now().UnixMilli()
-	if now-last < aloneEvery.Milliseconds() || !p.savedAlone.CompareAndSwap(last, now) {
+	m.stream.Raise(m.windows.timeOf(ev))
+	last, now := m.savedAlone.Load(), time.Now().UnixMilli()
+	if now-last < aloneEvery.Milliseconds() || !m.savedAlone.CompareAndSwap(last, now) {
 		return
 	}
-	stream, _ := p.stream.Get()
-	row := p.rowsOf([]Mark{{FinishedTime: stream}})
-	if _, err := consumerdb.New(p.db).SaveProgress(ctx, row); err != nil {
-		p.log.WarnContext(ctx, "stream time not saved; the next event does it", "error", err)
+	stream, _ := m.stream.Get()
+	row := m.rowsOf([]Mark{{FinishedTime: stream}})
+	if _, err := consumerdb.New(m.db).SaveProgress(ctx, row); err != nil {
+		m.log.WarnContext(ctx, "stream time not saved; the next event does it", "error", err)
 	}
 }
 
-// Progress reads all marks of the group, and the database's history.
-func (p *Processor) Progress(ctx context.Context) (Progress, error) {
-	history, rows, err := progress.Read(ctx, p.db, p.group)
+// read reads all marks, and the database's history.
+func (m *marks) read(ctx context.Context) (Progress, error) {
+	history, rows, err := progress.Read(ctx, m.db, m.group)
 	if err != nil {
 		return Progress{}, fmt.Errorf("read progress: %w", err)
 	}
@@ -230,68 +208,73 @@ func (p *Processor) Progress(ctx context.Context) (Progress, error) {
 		if row.Topic == "" {
 			continue // of events without Source
 		}
-		m := Mark{Topic: row.Topic, TopicID: row.TopicID, Partition: row.KafkaPartition, Low: row.LowOffset, High: row.HighOffset, Read: row.ReadOffset, Retired: row.Retired}
-		m.Crashed, m.Inherited = row.OpenBy != "" && row.OpenBy != p.incarnation, row.OpenBy == progress.OpenCrashed
+		g := Mark{Topic: row.Topic, TopicID: row.TopicID, Partition: row.KafkaPartition, Low: row.LowOffset, High: row.HighOffset, Read: row.ReadOffset, Retired: row.Retired}
+		g.Crashed, g.Inherited = row.OpenBy != "" && row.OpenBy != m.incarnation, row.OpenBy == progress.OpenCrashed
 		if row.FinishedTime != nil {
-			m.FinishedTime = *row.FinishedTime
-			p.reads.Raise(m.Topic, m.Partition, m.FinishedTime)
+			g.FinishedTime = *row.FinishedTime
+			m.reads.Raise(g.Topic, g.Partition, g.FinishedTime)
 		}
-		read.Marks, known[m.life()] = append(read.Marks, m), m.High
+		read.Marks, known[g.life()] = append(read.Marks, g), g.High
 	}
-	p.knownMarks.Set(known)
+	m.known.Set(known)
 	return read, nil
 }
 
-// SaveProgress is [Processor.SaveProgress].
-func (r *Router) SaveProgress(ctx context.Context, history string, marks []Mark) error {
-	return r.processor.SaveProgress(ctx, history, marks)
+// highMark reads the mark that counts for an offset; not ok: the group has none.
+func (m *marks) highMark(ctx context.Context, q *consumerdb.Queries, src Source) (mark consumerdb.HighMarkRow, ok bool, err error) {
+	mark, err = q.HighMark(ctx, consumerdb.HighMarkParams{
+		ConsumerGroup: m.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition, KafkaOffset: src.Offset,
+	})
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return mark, false, fmt.Errorf("read the mark of %s: %w", src, err)
+	}
+	return mark, err == nil, nil
 }
 
-// Attend is [Processor.Attend].
-func (r *Router) Attend() (leave func(), err error) { return r.processor.Attend() }
-
-// BeginProgress is [Processor.BeginProgress].
-func (r *Router) BeginProgress(ctx context.Context, history string, marks []Mark) error {
-	return r.processor.BeginProgress(ctx, history, marks)
+// unread asks whether a record lies in a range that nobody could read at first.
+func (m *marks) unread(ctx context.Context, q *consumerdb.Queries, src Source) (bool, error) {
+	unread, err := q.WasUnreadable(ctx, consumerdb.WasUnreadableParams{
+		ConsumerGroup: m.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition, KafkaOffset: src.Offset,
+	})
+	if err != nil {
+		return false, fmt.Errorf("ask whether %s could be read: %w", src, err)
+	}
+	return unread, nil
 }
 
-// EndProgress is [Processor.EndProgress].
-func (r *Router) EndProgress(ctx context.Context, marks []Mark) error {
-	return r.processor.EndProgress(ctx, marks)
+// passed reports whether the group's mark is beyond an offset.
+func (m *marks) passed(ctx context.Context, q statement.Queries, src Source) (bool, error) {
+	mark, ok, err := m.highMark(ctx, q.Queries, src)
+	if err != nil || !ok || src.Offset > mark.HighOffset {
+		return false, err
+	}
+	unread, err := m.unread(ctx, q.Queries, src) // there the mark says nothing of it
+	return !unread, err
 }
 
-// Progress is [Processor.Progress].
-func (r *Router) Progress(ctx context.Context) (Progress, error) { return r.processor.Progress(ctx) }
+// behind reports whether an event of a topic lies further behind what was read of its
+// partition than its window. Its claim goes as soon as its floor is raised, when
+// copies of it may be on their way still, and before the mark has passed it perhaps.
+func (m *marks) behind(ev *Event) bool {
+	if ev.Source.Topic == "" {
+		return false
+	}
+	read := m.reads.Latest(ev.Source.Topic, ev.Source.Partition)
+	if read.IsZero() {
+		read = m.windows.now()
+	}
+	return outbox.IDTime(m.claimID(*ev)).Before(read.Add(-m.windows.windowOf(ev.Type)))
+}
 
 // age is how far an event lies behind the group's stream time, or the clock while
 // that is not known; behind its first delivery when it is claimed by arrival.
-func (p *Processor) age(ev *Event, first time.Time) time.Duration {
-	if p.byArrival(ev.Type) {
-		return p.windows.now().Sub(first)
+func (m *marks) age(ev *Event, first time.Time) time.Duration {
+	if m.windows.byArrival(ev.Type) {
+		return m.windows.now().Sub(first)
 	}
-	stream, known := p.stream.Get()
+	stream, known := m.stream.Get()
 	if !known {
-		stream = p.windows.now()
+		stream = m.windows.now()
 	}
-	return stream.Sub(outbox.IDTime(p.claimID(*ev)))
-}
-
-// timeOf is the time by which an event counts towards stream time: that of its
-// arrival when it is claimed by that; zero for one that has not come yet, which
-// must not move stream time.
-func (p *Processor) timeOf(ev *Event) time.Time {
-	now := p.windows.now()
-	switch at := ev.Key.Time(); {
-	case p.byArrival(ev.Type):
-		return now
-	case at.After(now.Add(p.windows.skew)):
-		return time.Time{}
-	default:
-		return at
-	}
-}
-
-func (p *Processor) byArrival(eventType string) bool {
-	i := p.windows.index(eventType)
-	return i >= 0 && p.windows.classes[i].Keyed == ByArrival
+	return stream.Sub(outbox.IDTime(m.claimID(*ev)))
 }

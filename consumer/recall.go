@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -16,12 +15,12 @@ import (
 // applies one of which a letter waits is the redrive or the release of that, once, one
 // letter of the event at a time, and nobody after it was discarded. Where the key was
 // another event's, it is a mismatch, unless its own offset was finished.
-func (p *Processor) recall(ctx context.Context, q statement.Queries, it *item) error {
+func (c claimant) recall(ctx context.Context, it *item) error {
 	if it.plan.outcome != Replay && it.plan.outcome != Duplicate && !it.ev.redriven && !it.byArrival() {
 		return nil
 	}
 	if it.redrive != nil {
-		alone, err := q.LockEvent(ctx, consumerdb.LockEventParams{ConsumerGroup: p.group, ClaimID: it.id.String()})
+		alone, err := c.q.LockEvent(ctx, consumerdb.LockEventParams{ConsumerGroup: c.processor.group, ClaimID: it.id.String()})
 		switch {
 		case err != nil:
 			return fmt.Errorf("lock the event: %w", err)
@@ -29,7 +28,7 @@ func (p *Processor) recall(ctx context.Context, q statement.Queries, it *item) e
 			return ErrInProgress
 		}
 	}
-	letters, err := q.LettersOfClaim(ctx, consumerdb.LettersOfClaimParams{ClaimID: &it.id, ConsumerGroup: p.group})
+	letters, err := c.q.LettersOfClaim(ctx, consumerdb.LettersOfClaimParams{ClaimID: &it.id, ConsumerGroup: c.processor.group})
 	if err != nil {
 		return fmt.Errorf("look for letters of the event: %w", err)
 	}

@@ -13,49 +13,26 @@ import (
 	"github.com/onceward/onceward/record"
 )
 
-// Redrive handles the group's dead letters again for which `outboxctl dead
-// redrive` has asked, at most limit of them, and returns how many it has decided
-// about: redriven, or open again with the reason why not.
-//
-// Claim, effect and the letter's new state are one transaction, which one member
-// of the group has, so that the effect is made once whatever crashes, and while
-// the same record is delivered again, or another letter of the event asked for: that
-// one waits, and is a duplicate then. The claim of an event that was given up
-// becomes that of an event applied. An event outside its window is claimed by
-// arrival, whatever its class says; one that was applied meanwhile is redriven
-// without a second effect. A letter stays open that holds another event's key, as a mismatch, a
-// record that still cannot be read, an event whose time has not come, or whose
-// type has no handler.
-//
-// The handler of [Router.Func] runs outside any transaction, on several members
-// at once perhaps, and the letter is decided with the end of the event: what
-// [Fence] and [Do] have completed before answers with its first result.
-//
-// What was parked behind a letter is handled with it, in order, see [LetterPark].
-// One failure of the handler opens the letter again. Failures of infrastructure, and
-// [ErrInstallation], leave it as it is, for the next call; so does a claim that is held elsewhere. One
-// of which the process has died Retry.MaxAttempts times is open again as well.
-// The first such failure is returned after all letters have been tried.
-// Call it now and then; saramagroup.Run does. Safe for concurrent use.
-func (r *Router) Redrive(ctx context.Context, limit int) (done int, err error) {
-	if r.err != nil {
-		return 0, r.err
-	}
+// redriver handles letters again, and what was parked behind them.
+type redriver struct{ *Router }
+
+// all handles what was asked for, then what has its turn by now.
+func (d redriver) all(ctx context.Context, limit int) (done int, err error) {
 	after := Source{Partition: -1, Offset: -1}
 	for done < limit {
-		d, taken := r.redriveNext(ctx, after)
-		if d.decided {
+		made, taken := d.redriveNext(ctx, after)
+		if made.decided {
 			done++
 		}
-		if d.err != nil && err == nil {
-			err = fmt.Errorf("redrive: %w", d.err)
+		if made.err != nil && err == nil {
+			err = fmt.Errorf("redrive: %w", made.err)
 		}
 		if taken == nil || ctx.Err() != nil {
 			break
 		}
 		after = taken.source()
 	}
-	released, releaseErr := r.release(ctx, limit-done)
+	released, releaseErr := d.release(ctx, limit-done)
 	if err == nil {
 		err = releaseErr
 	}
@@ -87,9 +64,9 @@ type decision struct {
 
 // redriveNext redrives the next letter after a place. It returns the letter, nil
 // when there is none or none could be asked for.
-func (r *Router) redriveNext(ctx context.Context, after Source) (decision, *requested) {
-	row, err := consumerdb.New(r.processor.db).NextRequestedLetter(ctx, consumerdb.NextRequestedLetterParams{
-		ConsumerGroup: r.Group(), Topic: after.Topic, KafkaPartition: after.Partition, KafkaOffset: after.Offset,
+func (d redriver) redriveNext(ctx context.Context, after Source) (decision, *requested) {
+	row, err := consumerdb.New(d.processor.db).NextRequestedLetter(ctx, consumerdb.NextRequestedLetterParams{
+		ConsumerGroup: d.processor.group, Topic: after.Topic, KafkaPartition: after.Partition, KafkaOffset: after.Offset,
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return decision{}, nil
@@ -98,70 +75,70 @@ func (r *Router) redriveNext(ctx context.Context, after Source) (decision, *requ
 		return decision{err: &infrastructureError{fmt.Errorf("take a letter: %w", err)}}, nil
 	}
 	l := (*requested)(&row)
-	return r.decide(ctx, l), l
+	return d.decide(ctx, l), l
 }
 
 // decide handles a letter again, and says what became of it.
-func (r *Router) decide(ctx context.Context, l *requested) decision {
+func (d redriver) decide(ctx context.Context, l *requested) decision {
 	if l.State == stateParked && reason(l.Reason) != reasonParked {
-		return r.stopRelease(ctx, l)
+		return d.processor.letters.stopRelease(ctx, l)
 	}
-	outcome, err := r.redrive(ctx, l)
+	outcome, err := d.redrive(ctx, l)
 	switch {
 	case errors.Is(err, errDecided):
 		return decision{}
 	case IsInfrastructure(err), errors.Is(err, ErrInstallation):
 		return decision{err: fmt.Errorf("letter %s: %w", l.source(), err)}
 	case err != nil:
-		return r.reopen(ctx, l, err)
+		return d.reopen(ctx, l, err)
 	case outcome == InProgress:
 		return decision{}
 	}
-	r.processor.log.InfoContext(ctx, "dead letter redriven", "source", l.source().String(), "outcome", outcome.String())
+	d.processor.log.InfoContext(ctx, "dead letter redriven", "source", l.source().String(), "outcome", outcome.String())
 	return decision{decided: true}
 }
 
 // redrive delivers the event of a letter; its transactions lock the letter, and
 // settle it. An error that is none of infrastructure says why it stays a letter.
-func (r *Router) redrive(ctx context.Context, l *requested) (Outcome, error) {
-	ev, err := l.event(r.processor)
+func (d redriver) redrive(ctx context.Context, l *requested) (Outcome, error) {
+	ev, err := l.event(d.processor)
 	if err != nil {
 		return 0, err
 	}
-	if err := r.name(ctx, l, ev); err != nil {
+	if err := d.processor.letters.name(ctx, l, ev); err != nil {
 		return 0, err
 	}
-	h, err := r.route(ev.Type)
+	h, err := d.handlers.get(ev.Type)
 	if err != nil {
 		return 0, err
 	}
 	if h.ignored {
 		return 0, fmt.Errorf("event type %q is ignored by this group; discard the letter, or register a handler", ev.Type)
 	}
-	it := r.processor.newItem(ev)
+	it := d.processor.newItem(ev)
 	it.handler, it.redrive = h, l
-	starts, may, err := r.processor.countStart(ctx, it.id)
+	starts, may, err := d.processor.attempts.start(ctx, it.id)
 	switch {
 	case err != nil:
 		return 0, err
 	case !may:
-		return r.usedUp(ctx, it.id)
+		return d.processor.attempts.usedUp(ctx, it.id)
 	}
-	defer r.processor.endStart(ctx, it.id, starts)
-	r.deliver(ctx, []*item{it})
+	defer d.processor.attempts.end(ctx, it.id, starts)
+	d.steps.deliver(ctx, []*item{it})
 	return it.delivery.Outcome, it.delivery.Err
 }
 
 // name has the letter of a record that nobody could read hold its event from now on,
 // whatever becomes of the redrive: its handler may leave effects.
-func (r *Router) name(ctx context.Context, l *requested, ev Event) error {
+func (ls *letters) name(ctx context.Context, l *requested, ev Event) error {
 	if reason(l.Reason) != reasonMalformed {
 		return nil
 	}
-	id, claim, sum := ev.Key.UUID(), r.processor.claimID(ev), ev.Fingerprint()
+	id, claim, sum := ev.Key.UUID(), ls.claimID(ev), ev.Fingerprint()
 	namespace := ev.Key.Namespace()
-	n, err := consumerdb.New(r.processor.db).NameLetterEvent(ctx, consumerdb.NameLetterEventParams{
-		ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Was: l.State, Generation: l.Generation,
+	n, err := consumerdb.New(ls.db).NameLetterEvent(ctx, consumerdb.NameLetterEventParams{
+		ConsumerGroup: ls.group, Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Was: l.State, Generation: l.Generation,
 		EventID: &id, Namespace: &namespace, EventType: &ev.Type, ClaimID: &claim, Fingerprint: sum[:],
 	})
 	switch {
@@ -175,12 +152,12 @@ func (r *Router) name(ctx context.Context, l *requested, ev Event) error {
 
 // lock keeps a letter from being decided about for as long as the transaction
 // takes.
-func (r *Router) lock(ctx context.Context, tx pgx.Tx, l *requested) error {
-	if err := r.inTurn(ctx, tx, l); err != nil {
+func (ls *letters) lock(ctx context.Context, tx pgx.Tx, l *requested) error {
+	if err := ls.inTurn(ctx, tx, l); err != nil {
 		return err
 	}
 	_, err := consumerdb.New(tx).LockRequestedLetter(ctx, consumerdb.LockRequestedLetterParams{
-		ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Was: l.State, Generation: l.Generation,
+		ConsumerGroup: ls.group, Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Was: l.State, Generation: l.Generation,
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return errDecided
@@ -236,9 +213,9 @@ func refusedAgain(c Claim) error {
 }
 
 // settle ends the redrive of a letter.
-func (r *Router) settle(ctx context.Context, tx pgx.Tx, l *requested) error {
+func (ls *letters) settle(ctx context.Context, tx pgx.Tx, l *requested) error {
 	n, err := consumerdb.New(tx).RedriveLetter(ctx, consumerdb.RedriveLetterParams{
-		Keep: consumerdb.Interval(consumerdb.LettersKept), ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
+		Keep: consumerdb.Interval(consumerdb.LettersKept), ConsumerGroup: ls.group, Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
 		Was: l.State, Generation: l.Generation,
 	})
 	switch {
@@ -249,7 +226,7 @@ func (r *Router) settle(ctx context.Context, tx pgx.Tx, l *requested) error {
 	case !l.queued():
 		return nil
 	}
-	return r.unpark(ctx, tx, l.Topic, l.RecordKey)
+	return ls.unpark(ctx, tx, l.Topic, l.RecordKey)
 }
 
 // errDecided: an operator, or another member that has the same event of a
@@ -258,18 +235,18 @@ var errDecided = &infrastructureError{errors.New("the letter was decided about m
 
 // reopen gives the letter back to the operators, in a transaction of its own,
 // because that of the attempt has failed.
-func (r *Router) reopen(ctx context.Context, l *requested, cause error) decision {
-	reopened, err := r.reopenIn(ctx, l, cause)
+func (d redriver) reopen(ctx context.Context, l *requested, cause error) decision {
+	reopened, err := d.reopenIn(ctx, l, cause)
 	if err != nil {
 		return decision{err: fmt.Errorf("open letter %s again: %w", l.source(), errors.Join(err, cause))}
 	}
 	if reopened {
-		r.processor.log.WarnContext(ctx, "dead letter not redriven; it is open again", "source", l.source().String(), "error", cause)
+		d.processor.log.WarnContext(ctx, "dead letter not redriven; it is open again", "source", l.source().String(), "error", cause)
 	}
 	return decision{decided: reopened}
 }
 
-func (r *Router) reopenIn(ctx context.Context, l *requested, cause error) (bool, error) {
+func (d redriver) reopenIn(ctx context.Context, l *requested, cause error) (bool, error) {
 	var handler *HandlerError
 	var crash *crashError
 	var mismatch *MismatchError
@@ -277,23 +254,23 @@ func (r *Router) reopenIn(ctx context.Context, l *requested, cause error) (bool,
 	if errors.As(cause, &handler) {
 		tried = 1
 	}
-	tx, err := r.processor.begin(ctx)
+	tx, err := d.processor.windows.begin(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer transaction.Rollback(ctx, tx)
 	if errors.As(cause, &crash) {
 		tried = crash.times
-		if err := r.forgetStarts(ctx, tx, crash.id, tried); err != nil {
+		if err := d.processor.attempts.forget(ctx, tx, crash.id, tried); err != nil {
 			return false, judge(ctx, tx, err)
 		}
 	}
 	n, err := consumerdb.New(tx).ReopenLetter(ctx, consumerdb.ReopenLetterParams{
 		Error: errorText(cause), Tried: tried, Crashed: crash != nil, Mismatch: handler == nil && errors.As(cause, &mismatch),
-		ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Was: l.State, Generation: l.Generation,
+		ConsumerGroup: d.processor.group, Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Was: l.State, Generation: l.Generation,
 	})
 	if err != nil {
 		return false, judge(ctx, tx, err)
 	}
-	return n == 1, r.steps.commit(ctx, tx)
+	return n == 1, d.steps.commit(ctx, tx)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
@@ -20,15 +21,15 @@ import (
 // register makes the group's classes known to the database, and to retention.
 // The lock keeps it apart from the raising of floors and from the decision to
 // drop a partition: whichever comes second sees the first.
-func (p *Processor) register(ctx context.Context) error {
-	err := pgx.BeginTxFunc(ctx, p.db, pgx.TxOptions{BeginQuery: pinned.Begin}, func(tx pgx.Tx) error {
+func (w *windows) register(ctx context.Context) error {
+	err := pgx.BeginTxFunc(ctx, w.db, pgx.TxOptions{BeginQuery: pinned.Begin}, func(tx pgx.Tx) error {
 		q := consumerdb.New(tx)
 		if err := q.LockWindows(ctx); err != nil {
 			return err
 		}
-		rows, err := q.ClassesOfGroup(ctx, p.group)
+		rows, err := q.ClassesOfGroup(ctx, w.group)
 		if err == nil {
-			err = sameKeying(p.group, rows, p.windows.classes)
+			err = sameKeying(w.group, rows, w.classes)
 		}
 		if err != nil {
 			return err
@@ -41,25 +42,44 @@ func (p *Processor) register(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, c := range p.windows.classes {
-			row := p.registration(c, rows, now, oldest)
+		for _, c := range w.classes {
+			row := w.registration(c, rows, now, oldest)
 			if err := q.RegisterWindow(ctx, row); err != nil {
 				return fmt.Errorf("class %q: %w", c.Pattern, err)
 			}
 		}
-		return p.takeOver(ctx, q)
+		return w.takeOver(ctx, q)
 	})
 	if err != nil {
-		return fmt.Errorf("register the windows of group %q: %w", p.group, err)
+		return fmt.Errorf("register the windows of group %q: %w", w.group, err)
 	}
 	return nil
+}
+
+// begin opens a transaction that is bounded as Config says, in one round trip. Classes
+// that were lost are registered again before.
+func (w *windows) begin(ctx context.Context) (pgx.Tx, error) { return w.beginIn(ctx, w.bounds.All) }
+
+// beginIn is begin for other bounds.
+func (w *windows) beginIn(ctx context.Context, bounds string) (pgx.Tx, error) {
+	if w.lost.CompareAndSwap(true, false) {
+		if err := w.register(ctx); err != nil {
+			w.lost.Store(true)
+			return nil, unusable(err)
+		}
+	}
+	tx, err := transaction.Begin(ctx, w.db, w.bounds, bounds)
+	if err != nil {
+		return nil, &infrastructureError{err}
+	}
+	return tx, nil
 }
 
 // registration is the row of a class. The floor of a new class is the start of the
 // day one window ago, but no day whose claims may be gone; by arrival, today. The
 // window of one that is there only grows, and by arrival not even that: its
 // buckets would not grow with it.
-func (p *Processor) registration(c Class, rows []consumerdb.ClassesOfGroupRow, now, oldest time.Time) consumerdb.RegisterWindowParams {
+func (w *windows) registration(c Class, rows []consumerdb.ClassesOfGroupRow, now, oldest time.Time) consumerdb.RegisterWindowParams {
 	floor, window := now.Add(-c.Window), c.Window
 	if c.Keyed == ByArrival {
 		floor = now
@@ -70,7 +90,7 @@ func (p *Processor) registration(c Class, rows []consumerdb.ClassesOfGroupRow, n
 		}
 	}
 	return consumerdb.RegisterWindowParams{
-		ConsumerGroup: p.group, Class: c.Pattern, TimeWindow: consumerdb.Interval(window), Floor: latest(partition.Day(floor), oldest),
+		ConsumerGroup: w.group, Class: c.Pattern, TimeWindow: consumerdb.Interval(window), Floor: latest(partition.Day(floor), oldest),
 		Late: string(c.Late), Replay: string(c.Replay), Keyed: string(c.Keyed), Bucket: consumerdb.Interval(claims.BucketOf(string(c.Keyed), window)), Oldest: oldest,
 	}
 }
@@ -78,33 +98,33 @@ func (p *Processor) registration(c Class, rows []consumerdb.ClassesOfGroupRow, n
 // takeOver takes over what is registered now, and says where that is not what
 // the configuration says, and which classes an earlier configuration had: those
 // hold partitions until somebody retires them.
-func (p *Processor) takeOver(ctx context.Context, q *consumerdb.Queries) error {
-	rows, err := q.ClassesOfGroup(ctx, p.group)
+func (w *windows) takeOver(ctx context.Context, q *consumerdb.Queries) error {
+	rows, err := q.ClassesOfGroup(ctx, w.group)
 	if err != nil {
 		return err
 	}
-	known := &floors{of: make([]registered, len(p.windows.classes)), readAt: time.Now()}
+	known := &floors{of: make([]registered, len(w.classes)), readAt: time.Now()}
 	for i := range rows {
 		row := &rows[i]
 		known.clock = time.Until(row.Clock)
-		at := slices.IndexFunc(p.windows.classes, func(c Class) bool { return c.Pattern == row.Class })
+		at := slices.IndexFunc(w.classes, func(c Class) bool { return c.Pattern == row.Class })
 		if at < 0 {
 			if row.RetiredAt == nil {
-				p.log.WarnContext(ctx, "a class of the group is not in its configuration any more, and holds partitions back; "+
+				w.log.WarnContext(ctx, "a class of the group is not in its configuration any more, and holds partitions back; "+
 					"run the command when no program uses it", "class", row.Class, "floor", row.Floor,
-					"command", fmt.Sprintf("outboxctl windows retire --class %s --reason \"…\" %s", terminal.Word(row.Class), terminal.Arguments(p.group)))
+					"command", fmt.Sprintf("outboxctl windows retire --class %s --reason \"…\" %s", terminal.Word(row.Class), terminal.Arguments(w.group)))
 			}
 			continue
 		}
 		known.of[at] = registeredOf(row)
-		if flags := p.windows.classes[at].differs(known.of[at]); flags != "" {
-			p.log.WarnContext(ctx, "a class is registered otherwise than the configuration says, and what is registered counts; "+
+		if flags := w.classes[at].differs(known.of[at]); flags != "" {
+			w.log.WarnContext(ctx, "a class is registered otherwise than the configuration says, and what is registered counts; "+
 				"run the command to change it, or change the configuration", "class", row.Class, "window", known.of[at].window.String(),
 				"late", row.Late, "replay", row.Replay, "bucket", known.of[at].buckets.Length.String(),
-				"command", fmt.Sprintf("outboxctl windows set %s --reason \"…\" %s", flags[1:], terminal.Arguments(p.group, row.Class)))
+				"command", fmt.Sprintf("outboxctl windows set %s --reason \"…\" %s", flags[1:], terminal.Arguments(w.group, row.Class)))
 		}
 	}
-	p.windows.known.Store(known)
+	w.known.Store(known)
 	return nil
 }
 

@@ -150,7 +150,7 @@ func (s *scripted) statement(name string) string {
 // open begins a transaction of a delivery.
 func (p *Processor) open(t *testing.T) pgx.Tx {
 	t.Helper()
-	tx, err := p.begin(t.Context())
+	tx, err := p.windows.begin(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { transaction.Rollback(context.Background(), tx) })
 	return tx

@@ -1,10 +1,12 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,31 +16,19 @@ import (
 	"github.com/onceward/onceward/consumer/internal/transaction"
 )
 
-// begin opens a transaction that is bounded as Config says, in one round trip.
-func (p *Processor) begin(ctx context.Context) (pgx.Tx, error) { return p.beginIn(ctx, p.bounds.All) }
-
-// beginIn is begin for other bounds.
-func (p *Processor) beginIn(ctx context.Context, bounds string) (pgx.Tx, error) {
-	if p.windows.lost.CompareAndSwap(true, false) {
-		if err := p.register(ctx); err != nil {
-			p.windows.lost.Store(true)
-			return nil, unusable(err)
-		}
-	}
-	tx, err := transaction.Begin(ctx, p.db, p.bounds, bounds)
-	if err != nil {
-		return nil, &infrastructureError{err}
-	}
-	return tx, nil
+// calls are those of handlers, in which users' code runs.
+type calls struct {
+	*member
+	stuck atomic.Int64 // handlers that were left behind
 }
 
 // apply runs the handler and judges what it left behind. Only when apply
 // returns nil may the transaction be committed.
-func (p *Processor) apply(ctx context.Context, handler TxHandler, tx pgx.Tx, ev Event) error {
+func (c *calls) apply(ctx context.Context, handler TxHandler, tx pgx.Tx, ev Event) error {
 	guarded := &transaction.Guarded{Tx: tx}
-	inside, cancel := context.WithTimeoutCause(context.WithValue(ctx, deliveryKey{}, &running{processor: p, inTx: true}), p.handlerTimeout, ErrHandlerTimeout)
+	inside, cancel := context.WithTimeoutCause(context.WithValue(ctx, deliveryKey{}, &running{member: c.member, inTx: true}), c.handlerTimeout, ErrHandlerTimeout)
 	defer cancel()
-	err := p.bounded(inside, tx, func() error { return handler(inside, guarded, ev) })
+	err := c.bounded(inside, tx, func() error { return handler(inside, guarded, ev) })
 	if transaction.Abandoned(tx) {
 		return &HandlerError{Err: err}
 	}
@@ -71,6 +61,42 @@ func (p *Processor) apply(ctx context.Context, handler TxHandler, tx pgx.Tx, ev 
 	return nil
 }
 
+// event runs the handler of an event that has effects outside, and judges by its error and
+// by what Fence and Do have left: an error of theirs counts even when the handler hides it,
+// for to end the event then would lose the effect. Only they can fail for infrastructure's
+// reasons; what the handler does beside them is its own.
+func (c *calls) event(ctx context.Context, it *item) error {
+	run := &running{member: c.member, event: it.ev}
+	inside, cancel := context.WithTimeoutCause(context.WithValue(ctx, deliveryKey{}, run), c.handlerTimeout, ErrHandlerTimeout)
+	defer cancel()
+	began := time.Now()
+	err := c.bounded(inside, nil, func() error { return it.handler.fn(inside, it.ev) })
+	c.tell(it.ev.Type, began)
+	effects, failed := run.effects.End()
+	if errors.Is(err, ErrNothingToDo) {
+		effects, err = 1, nil
+	}
+	switch {
+	case errors.Is(failed, ErrInProgress):
+		return ErrInProgress
+	case ctx.Err() != nil:
+		return &infrastructureError{fmt.Errorf("its context ended: %w", errors.Join(ctx.Err(), err))}
+	case failed != nil && errors.Is(context.Cause(inside), ErrHandlerTimeout): // whatever it broke in the effect
+		return &HandlerError{Err: timedOut(inside, cmp.Or(err, failed))}
+	case failed != nil && IsInfrastructure(failed):
+		return &infrastructureError{errors.Join(err, failed)}
+	case err != nil:
+		return &HandlerError{Err: timedOut(inside, err)}
+	case failed != nil:
+		return &HandlerError{Err: failed}
+	case effects == 0:
+		return &HandlerError{Err: ErrNoEffect}
+	case inside.Err() != nil:
+		return &HandlerError{Err: fmt.Errorf("returned after its context had ended: %w", context.Cause(inside))}
+	}
+	return nil
+}
+
 // timedOut says so of an error that came after the handler's time was over.
 func timedOut(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), ErrHandlerTimeout) {
@@ -85,7 +111,7 @@ const handlerGrace = 5 * time.Second
 // bounded calls a handler and waits for it, but not much longer than its context.
 // One that does not return is left behind with its transaction, whose connection is
 // cut: what it does with that fails.
-func (p *Processor) bounded(ctx context.Context, tx pgx.Tx, call func() error) error {
+func (c *calls) bounded(ctx context.Context, tx pgx.Tx, call func() error) error {
 	done := apart(call)
 	select {
 	case err := <-done:
@@ -100,24 +126,20 @@ func (p *Processor) bounded(ctx context.Context, tx pgx.Tx, call func() error) e
 	case <-grace.C:
 	}
 	transaction.Abandon(tx)
-	p.stuckHandlers.Add(1)
+	c.stuck.Add(1)
 	go func() {
-		defer p.stuckHandlers.Add(-1)
+		defer c.stuck.Add(-1)
 		<-done //nolint:errcheck // nobody waits for it any more
 	}()
 	return fmt.Errorf("%w: it does not return %s after its context has ended, and is left behind; look for a call without ctx", context.Cause(ctx), handlerGrace)
 }
 
 // tell says how long a handler took.
-func (p *Processor) tell(eventType string, began time.Time) {
-	if p.handled != nil {
-		p.handled(p.group, eventType, time.Since(began))
+func (c *calls) tell(eventType string, began time.Time) {
+	if c.handled != nil {
+		c.handled(c.group, eventType, time.Since(began))
 	}
 }
-
-// StuckHandlers counts the handlers of this process that did not return after
-// their time was over, and are still running.
-func (p *Processor) StuckHandlers() int { return int(p.stuckHandlers.Load()) }
 
 // blame says whose failure an error of a handler is: infrastructure's only when
 // it is the delivery's own transaction that broke, and not by what the handler's

@@ -29,31 +29,10 @@ func (u Unreadable) text() error {
 	return fmt.Errorf("offsets from %d until %d of %s/%d: %w", u.From.Offset, u.Until, u.From.Topic, u.From.Partition, u.Why)
 }
 
-// KeepUnreadable keeps a range as one dead letter with the reason "unreadable",
-// which has the place of the first message, and neither key, value nor headers.
-// Once it returns nil the group may go on behind the range. A range that is kept
-// already, or is the rest of such a one, stays as it is. What the group's mark of this
-// very topic proves finished, so that it could be read then, is passed over; what is
-// left of the range on either side has a letter. A letter can be discarded; a redrive
-// has nothing to handle, and is not taken. Safe for concurrent use; saramagroup.Run
-// calls it.
-func (r *Router) KeepUnreadable(ctx context.Context, u Unreadable) error {
-	if u.From.Topic == "" || u.Until <= u.From.Offset || u.Why == nil {
-		return fmt.Errorf("%w: unreadable range of %s until %d: it wants a topic, at least one offset and a cause", ErrEvent, u.From, u.Until)
-	}
-	rest, err := r.unfinished(ctx, u)
-	for _, part := range rest {
-		if err == nil {
-			err = r.keepRange(ctx, part)
-		}
-	}
-	return err
-}
-
 // unfinished is what of a range the group's mark does not prove finished. In between
 // may be what nobody could read at first: that has a letter of its own, which stays.
-func (r *Router) unfinished(ctx context.Context, u Unreadable) ([]Unreadable, error) {
-	mark, ok, err := r.processor.highMark(ctx, consumerdb.New(r.processor.db), u.From)
+func (u Unreadable) unfinished(ctx context.Context, p *Processor) ([]Unreadable, error) {
+	mark, ok, err := p.marks.highMark(ctx, consumerdb.New(p.db), u.From)
 	switch {
 	case err != nil:
 		return nil, unusable(err)
@@ -63,15 +42,15 @@ func (r *Router) unfinished(ctx context.Context, u Unreadable) ([]Unreadable, er
 	before, behind := u, u
 	before.Until, behind.From.Offset = min(u.Until, mark.LowOffset), max(u.From.Offset, mark.HighOffset+1)
 	if before.Until < behind.From.Offset {
-		r.processor.log.WarnContext(ctx, "of a range that cannot be read something was finished when it could be, or has its letter; that is passed over",
+		p.log.WarnContext(ctx, "of a range that cannot be read something was finished when it could be, or has its letter; that is passed over",
 			"source", u.From.String(), "until", u.Until, "low", mark.LowOffset, "high", mark.HighOffset, "error", u.Why.Error())
 	}
 	return slices.DeleteFunc([]Unreadable{before, behind}, func(part Unreadable) bool { return part.From.Offset >= part.Until }), nil
 }
 
-func (r *Router) keepRange(ctx context.Context, u Unreadable) error {
-	kept, err := consumerdb.New(r.processor.db).RangeIsKept(ctx, consumerdb.RangeIsKeptParams{
-		ConsumerGroup: r.Group(), Topic: u.From.Topic, TopicID: u.From.TopicID, KafkaPartition: u.From.Partition, KafkaOffset: u.From.Offset, Until: u.Until,
+func (u Unreadable) keep(ctx context.Context, s *steps) error {
+	kept, err := consumerdb.New(s.processor.db).RangeIsKept(ctx, consumerdb.RangeIsKeptParams{
+		ConsumerGroup: s.processor.group, Topic: u.From.Topic, TopicID: u.From.TopicID, KafkaPartition: u.From.Partition, KafkaOffset: u.From.Offset, Until: u.Until,
 	})
 	switch {
 	case err != nil:
@@ -79,5 +58,5 @@ func (r *Router) keepRange(ctx context.Context, u Unreadable) error {
 	case kept:
 		return nil
 	}
-	return r.quarantine(ctx, letter{record: Record{Source: u.From}, reason: reasonUnreadable, cause: u.text(), until: u.Until}).Err
+	return s.quarantine(ctx, letter{record: Record{Source: u.From}, reason: reasonUnreadable, cause: u.text(), until: u.Until}).Err
 }

@@ -2,14 +2,13 @@ package consumer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/consumer/internal/verdict"
@@ -20,6 +19,7 @@ import (
 
 // windows are the classes of a group and what is known of their floors.
 type windows struct {
+	*member
 	classes []Class
 	skew    time.Duration
 	known   atomic.Pointer[floors]
@@ -56,12 +56,12 @@ func registeredOf(row *consumerdb.ClassesOfGroupRow) registered {
 func (w *windows) index(eventType string) int { return ClassOf(w.classes, eventType) }
 
 // windowOf returns the window of an event type's class; 0 for a type without.
-func (p *Processor) windowOf(eventType string) time.Duration {
-	i := p.windows.index(eventType)
+func (w *windows) windowOf(eventType string) time.Duration {
+	i := w.index(eventType)
 	if i < 0 {
 		return 0
 	}
-	return p.windows.known.Load().of[i].window
+	return w.known.Load().of[i].window
 }
 
 // now is the database's clock, as far as it is known.
@@ -146,7 +146,7 @@ func (l *look) evidenceOf(ctx context.Context, src Source) (verdict.Evidence, er
 	if src.Topic == "" {
 		return verdict.Unknown, nil
 	}
-	mark, ok, err := l.processor.highMark(ctx, l.q, src)
+	mark, ok, err := l.processor.marks.highMark(ctx, l.q, src)
 	switch {
 	case err != nil:
 		return verdict.Unknown, err
@@ -155,7 +155,7 @@ func (l *look) evidenceOf(ctx context.Context, src Source) (verdict.Evidence, er
 	case src.Offset < mark.LowOffset, src.TopicID == uuid.Nil || src.TopicID != mark.TopicID:
 		return verdict.Finished, nil // before the first that was read of this topic it may have been applied from another one
 	}
-	unread, err := l.processor.unread(ctx, l.q, src)
+	unread, err := l.processor.marks.unread(ctx, l.q, src)
 	switch {
 	case err != nil:
 		return verdict.Unknown, err
@@ -163,28 +163,6 @@ func (l *look) evidenceOf(ctx context.Context, src Source) (verdict.Evidence, er
 		return verdict.Finished, nil
 	}
 	return verdict.Proven, nil
-}
-
-// highMark reads the mark that counts for an offset; not ok: the group has none.
-func (p *Processor) highMark(ctx context.Context, q *consumerdb.Queries, src Source) (mark consumerdb.HighMarkRow, ok bool, err error) {
-	mark, err = q.HighMark(ctx, consumerdb.HighMarkParams{
-		ConsumerGroup: p.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition, KafkaOffset: src.Offset,
-	})
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return mark, false, fmt.Errorf("read the mark of %s: %w", src, err)
-	}
-	return mark, err == nil, nil
-}
-
-// unread asks whether a record lies in a range that nobody could read at first.
-func (p *Processor) unread(ctx context.Context, q *consumerdb.Queries, src Source) (bool, error) {
-	unread, err := q.WasUnreadable(ctx, consumerdb.WasUnreadableParams{
-		ConsumerGroup: p.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition, KafkaOffset: src.Offset,
-	})
-	if err != nil {
-		return false, fmt.Errorf("ask whether %s could be read: %w", src, err)
-	}
-	return unread, nil
 }
 
 // plan is how an event is to be claimed, or why not.
@@ -211,7 +189,7 @@ func (l *look) plan(ctx context.Context, ev *Event) (plan, error) {
 		return plan{}, fmt.Errorf("%w: %q of group %q; add a class to Config.Classes whose pattern matches", ErrNoClass, ev.Type, p.group)
 	}
 	id := p.claimID(*ev)
-	if p.windows.classes[class].Keyed == ByEventTime && !p.behind(ev) && p.windows.obvious(class, outbox.IDTime(id)) {
+	if p.windows.classes[class].Keyed == ByEventTime && !p.marks.behind(ev) && p.windows.obvious(class, outbox.IDTime(id)) {
 		return plan{ids: []uuid.UUID{id}}, nil
 	}
 	if err := l.read(ctx); err != nil {
@@ -250,25 +228,11 @@ func (l *look) judge(ctx context.Context, ev *Event, class int) (plan, error) {
 	switch v := q.Judge(); {
 	case v != verdict.Claim:
 		return l.below(ctx, ev, class, v)
-	case !p.behind(ev):
+	case !p.marks.behind(ev):
 		return plan{ids: []uuid.UUID{id}}, nil
 	}
 	ids, err := l.arrival(ctx, id, ev.Type)
 	return plan{ids: claims.Sorted(append(ids, id))}, err
-}
-
-// behind reports whether an event of a topic lies further behind what was read of its
-// partition than its window. Its claim goes as soon as its floor is raised, when
-// copies of it may be on their way still, and before the mark has passed it perhaps.
-func (p *Processor) behind(ev *Event) bool {
-	if ev.Source.Topic == "" {
-		return false
-	}
-	read := p.reads.Latest(ev.Source.Topic, ev.Source.Partition)
-	if read.IsZero() {
-		read = p.windows.now()
-	}
-	return outbox.IDTime(p.claimID(*ev)).Before(read.Add(-p.windowOf(ev.Type)))
 }
 
 // byArrival plans an event whose claim goes with the clock. At an offset that the
@@ -309,10 +273,29 @@ func (l *look) below(ctx context.Context, ev *Event, class int, v verdict.Verdic
 	return plan{outcome: Replay, late: late, again: !late, ids: ids}, err
 }
 
-// copied reports whether the record is a copy that was published later than the
-// event: a repair, or a replay that this group claims under the event's own id.
-func (p *Processor) copied(ev *Event) bool {
-	return ev.RepairID != uuid.Nil || ev.ReplayID != uuid.Nil && p.claimID(*ev) != ev.ReplayID
+// timeOf is the time by which an event counts towards stream time: that of its
+// arrival when it is claimed by that; zero for one that has not come yet, which
+// must not move stream time.
+func (w *windows) timeOf(ev *Event) time.Time {
+	now := w.now()
+	switch at := ev.Key.Time(); {
+	case w.byArrival(ev.Type):
+		return now
+	case at.After(now.Add(w.skew)):
+		return time.Time{}
+	default:
+		return at
+	}
+}
+
+func (w *windows) byArrival(eventType string) bool {
+	i := w.index(eventType)
+	return i >= 0 && w.classes[i].Keyed == ByArrival
+}
+
+// effectsKept is how long the effects of an event of a type are kept after its end.
+func (w *windows) effectsKept(eventType string) pgtype.Interval {
+	return consumerdb.Interval(2*w.windowOf(eventType) + 24*time.Hour)
 }
 
 // days are the partitions that a processor has seen.
@@ -323,8 +306,8 @@ type days struct {
 
 // covered finds out, before an effect is made outside the database, whether the
 // claim can be written after it.
-func (p *Processor) covered(ctx context.Context, q statement.Queries, it *item) error {
-	known := p.windows.days.Load()
+func (w *windows) covered(ctx context.Context, q statement.Queries, it *item) error {
+	known := w.days.Load()
 	missing := func(id uuid.UUID) bool {
 		return !slices.Contains(known.attached, claims.PartitionOf(id))
 	}
@@ -334,10 +317,10 @@ func (p *Processor) covered(ctx context.Context, q statement.Queries, it *item) 
 			return fmt.Errorf("list the partitions of processed_events: %w", err)
 		}
 		known = &days{attached, time.Now()}
-		p.windows.days.Store(known)
+		w.days.Store(known)
 	}
 	if slices.ContainsFunc(it.plan.ids, missing) {
-		p.windows.forget()
+		w.forget()
 		return noPartition(it)
 	}
 	return nil

@@ -1,0 +1,143 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// UnknownPolicy is a choice for events of a type that was not registered.
+type UnknownPolicy string
+
+// Policies for unknown event types.
+const (
+	// UnknownStop fails the delivery with [ErrNoHandler], which stops the group.
+	UnknownStop UnknownPolicy = "stop"
+	// UnknownDeadLetter keeps the event as a dead letter with the reason
+	// "no-handler": a redrive applies it when the program has a handler.
+	UnknownDeadLetter UnknownPolicy = "dead-letter"
+)
+
+// Defaults and bounds of [BatchOptions].
+const (
+	DefaultBatchMax    = 100
+	DefaultBatchLinger = 20 * time.Millisecond
+	maxBatch           = 10_000
+)
+
+// BatchOptions say how many events share a transaction. The zero value means
+// the defaults.
+type BatchOptions struct {
+	// Max is the most events in one transaction. Default [DefaultBatchMax], at
+	// most 10,000.
+	Max int
+	// Linger is how long a batch that is not full waits for more. Default
+	// [DefaultBatchLinger].
+	Linger time.Duration
+}
+
+func (o BatchOptions) withDefaults() *BatchOptions {
+	if o.Max == 0 {
+		o.Max = DefaultBatchMax
+	}
+	if o.Linger == 0 {
+		o.Linger = DefaultBatchLinger
+	}
+	return &o
+}
+
+// handler is what an event type was registered with: one of the three functions,
+// or that it is ignored.
+type handler struct {
+	tx      TxHandler
+	set     SetHandler
+	fn      FuncHandler
+	ignored bool
+	batch   *BatchOptions // not nil: its events share transactions
+}
+
+// single handles one event.
+func (h *handler) single(ctx context.Context, tx pgx.Tx, ev Event) error {
+	if h.set != nil {
+		return h.set(ctx, tx, []Event{ev})
+	}
+	return h.tx(ctx, tx, ev)
+}
+
+// handlers are those of a router, by event type.
+type handlers struct {
+	windows  *windows
+	of       map[string]*handler
+	patterns []Class // the keys that are patterns
+	unknown  UnknownPolicy
+	err      error // the first wrong registration
+}
+
+// register keeps the handler of a type whose events are claimed, so that it has
+// to have a class.
+func (hs *handlers) register(eventType string, h *handler) {
+	switch b := h.batch; {
+	case h.tx == nil && h.set == nil && h.fn == nil:
+		hs.fail(eventType, "the handler is nil")
+	case b != nil && (b.Max < 0 || b.Max > maxBatch || b.Linger < 0):
+		hs.fail(eventType, fmt.Sprintf("BatchOptions{Max: %d, Linger: %s}: want 1 to %d and 0 or more", b.Max, b.Linger, maxBatch))
+	case !hs.free(eventType):
+	case hs.windows.index(eventType) < 0:
+		hs.fail(eventType, "no class of Config.Classes matches")
+	default:
+		hs.put(eventType, h)
+	}
+}
+
+func (hs *handlers) put(eventType string, h *handler) {
+	hs.of[eventType] = h
+	if strings.HasSuffix(eventType, "*") {
+		hs.patterns = append(hs.patterns, Class{Pattern: eventType})
+	}
+}
+
+func (hs *handlers) free(eventType string) bool {
+	switch {
+	case eventType == "":
+		hs.fail(eventType, "the event type is empty")
+	case strings.Contains(strings.TrimSuffix(eventType, "*"), "*"):
+		hs.fail(eventType, "want an event type, or the beginning of one followed by *")
+	case hs.of[eventType] != nil:
+		hs.fail(eventType, "registered twice")
+	default:
+		return true
+	}
+	return false
+}
+
+func (hs *handlers) fail(eventType, detail string) {
+	if hs.err == nil {
+		hs.err = fmt.Errorf("%w: event type %q: %s", ErrRegistration, eventType, detail)
+	}
+}
+
+// find returns the handler of a type, nil for none.
+func (hs *handlers) find(eventType string) *handler {
+	if h := hs.of[eventType]; h != nil {
+		return h
+	}
+	if i := ClassOf(hs.patterns, eventType); i >= 0 {
+		return hs.of[hs.patterns[i].Pattern]
+	}
+	return nil
+}
+
+// get returns the handler of a type.
+func (hs *handlers) get(eventType string) (*handler, error) {
+	if hs.err != nil {
+		return nil, hs.err
+	}
+	if h := hs.find(eventType); h != nil {
+		return h, nil
+	}
+	return nil, fmt.Errorf("%w %q of group %q; register one with Router.Tx, say with Router.Ignore that these events are not for this group, or with Router.Unknown that they become dead letters",
+		ErrNoHandler, eventType, hs.windows.group)
+}

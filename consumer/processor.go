@@ -1,0 +1,253 @@
+package consumer
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceward/onceward/consumer/internal/sqlstate"
+	"github.com/onceward/onceward/consumer/internal/statement"
+	"github.com/onceward/onceward/consumer/internal/transaction"
+	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/pooler"
+	"github.com/onceward/onceward/record"
+)
+
+// Processor claims events for one group in one database. Safe for concurrent
+// use. Make one with [New]; there is nothing to close.
+type Processor struct {
+	member
+	windows  windows
+	marks    marks
+	calls    calls
+	attempts attempts
+	breaks   breaks
+	letters  letters
+}
+
+// member is one process of a group: what its configuration says. Nothing of it changes.
+type member struct {
+	group          string
+	db             *pgxpool.Pool
+	lockTimeout    time.Duration
+	bounds         transaction.Bounds
+	incarnation    string // tells this Processor from any other one, of this process or another
+	handlerTimeout time.Duration
+	retry          Retry
+	readers        []RecordReader
+	handled        func(group, eventType string, took time.Duration)
+	log            *slog.Logger
+}
+
+// ErrNotInstalled: the database has no tables of the consumer's side.
+var ErrNotInstalled = errors.New("the consumer's tables are not installed in this database")
+
+// New checks the configuration and that the consumer's tables exist, and
+// registers the group's classes. The error names the field and its value, or is
+// [ErrNotInstalled], [ErrInstallation] for a login without the rights of the
+// consumer's role, or [ErrPooler] for a pool that keeps prepared statements
+// behind a pooler that does not.
+func New(ctx context.Context, cfg Config) (*Processor, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	classes, err := CheckClasses(cfg.Classes)
+	if err != nil {
+		return nil, err
+	}
+	found, err := consumerdb.New(cfg.DB).ConsumerTables(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look for the consumer's tables: %w", permitted(cfg.DB, err))
+	}
+	switch {
+	case !found.Installed:
+		return nil, fmt.Errorf("%w; run `outboxctl migrate up --side consumer`", ErrNotInstalled)
+	case !found.Current:
+		return nil, fmt.Errorf("%w: those that are there are of an older release; run `outboxctl migrate up --side consumer`", ErrNotInstalled)
+	}
+	if err := pooler.Check(ctx, cfg.DB); err != nil {
+		return nil, err
+	}
+	p := newProcessor(cfg, classes)
+	if err := p.windows.register(ctx); err != nil {
+		return nil, permitted(cfg.DB, err)
+	}
+	return p, nil
+}
+
+// newProcessor puts one together, of a configuration that was checked.
+func newProcessor(cfg Config, classes []Class) *Processor {
+	p := &Processor{member: member{
+		group:          cfg.Group,
+		db:             cfg.DB,
+		lockTimeout:    cfg.LockTimeout,
+		bounds:         transaction.BoundsOf(cfg.LockTimeout, max(cfg.SessionTimeout, cfg.HandlerTimeout+sessionSlack)),
+		incarnation:    uuid.NewString(),
+		handlerTimeout: cfg.HandlerTimeout,
+		retry:          cfg.Retry,
+		readers:        slices.Clone(cfg.Readers),
+		handled:        cfg.Handled,
+		log:            cfg.Logger.With("group", cfg.Group),
+	}}
+	p.windows.member, p.windows.classes, p.windows.skew = &p.member, classes, cfg.Skew
+	p.marks.member, p.marks.windows = &p.member, &p.windows
+	p.calls.member, p.attempts.member = &p.member, &p.member
+	p.letters.member, p.letters.windows, p.letters.clock = &p.member, &p.windows, time.Now
+	p.letters.most, p.letters.mostKeys = maxParkedLetters, maxParkedKeys
+	return p
+}
+
+// permitted names the role that the login of a program lacks.
+func permitted(db *pgxpool.Pool, err error) error {
+	if !sqlstate.Is(err, "42501") { // insufficient_privilege
+		return err
+	}
+	login := pgx.Identifier{db.Config().ConnConfig.User}.Sanitize()
+	return fmt.Errorf("%w; then, for a program's login: `GRANT onceward_consumer TO %s` (where the roles have another --prefix than onceward, that): %w", ErrInstallation, login, err)
+}
+
+// Group returns the name of the consumer group.
+func (p *Processor) Group() string { return p.group }
+
+// StuckHandlers counts the handlers of this process that did not return after
+// their time was over, and are still running.
+func (p *Processor) StuckHandlers() int { return int(p.calls.stuck.Load()) }
+
+// claimID is the id under which the group claims the event.
+func (m *member) claimID(ev Event) uuid.UUID {
+	if ev.ReplayMode == record.ReplayReprocess && ev.ReplayGroup == m.group {
+		return ev.ReplayID
+	}
+	return ev.Key.UUID()
+}
+
+// copied reports whether the record is a copy that was published later than the
+// event: a repair, or a replay that this group claims under the event's own id.
+func (m *member) copied(ev *Event) bool {
+	return ev.RepairID != uuid.Nil || ev.ReplayID != uuid.Nil && m.claimID(*ev) != ev.ReplayID
+}
+
+func (m *member) newItem(ev Event) *item {
+	return &item{ev: ev, id: m.claimID(ev), fingerprint: ev.Fingerprint()}
+}
+
+// effectOf is the item of an effect. Within a delivery that is about its event,
+// whatever the handler made of its copy.
+func (m *member) effectOf(ev Event, run *running) *item {
+	if run != nil {
+		ev = run.event
+	}
+	return m.newItem(ev)
+}
+
+// Claim claims the event for the group inside the caller's own transaction;
+// [Router.Handle] does it for handlers. Apply the effect in the same
+// transaction if and only if the outcome is [Processed], then commit.
+//
+// It blocks while another transaction holds the claim, up to
+// Config.LockTimeout, after which the outcome is [InProgress] and the
+// transaction is aborted: roll back and try again later. Config.SessionTimeout
+// and synchronous_commit = on hold for the rest of the transaction.
+//
+// Any error aborts the transaction. It matches [ErrNoPartition] when no
+// partition covers the key's time; see [IsInfrastructure] for the others. In
+// REPEATABLE READ and SERIALIZABLE a duplicate may be such an error (40001)
+// first, and a Duplicate when the transaction is tried again.
+//
+// A transaction that claims several events must claim them in the order of
+// their UUIDs: two that claim in opposite order deadlock.
+//
+// A replay in the mode [record.ReplayReprocess] for this group is claimed under its
+// replay id, so that it is applied once more, and once only; for every other
+// group it is a copy of the original event.
+//
+// An event whose time lies below the floor of its [Class] is judged by where it
+// came from: late, or a replay. With the outcomes [Replay] and [FromFuture]
+// nothing was claimed. A group that applies events without Source only in
+// transactions of its own should call [Processor.SaveProgress] now and then,
+// because floors follow its stream time.
+func (p *Processor) Claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
+	if err := ev.validate(); err != nil {
+		return Claim{}, err
+	}
+	if _, err := tx.Exec(ctx, p.bounds.All); err != nil {
+		return Claim{}, fmt.Errorf("claim %s: bound the transaction: %w", ev.Key, err)
+	}
+	return claimant{p, statement.On(tx)}.claimIn(ctx, ev)
+}
+
+// Complete stores a result, JSON, in the claim that [Processor.Claim] made in
+// this transaction, for duplicates to get it as Claim.Result. It is optional.
+func (p *Processor) Complete(ctx context.Context, tx pgx.Tx, ev Event, result []byte) error {
+	return claimant{p, statement.On(tx)}.completeOne(ctx, ev, result)
+}
+
+// ClaimSQL is [Processor.Claim] for database/sql and what is built on it, with
+// pgx's stdlib or lib/pq as the driver. Of sqlx, bun and gorm give the *sql.Tx
+// inside of their transactions.
+func (p *Processor) ClaimSQL(ctx context.Context, tx *sql.Tx, ev Event) (Claim, error) {
+	if err := ev.validate(); err != nil {
+		return Claim{}, err
+	}
+	if _, err := tx.ExecContext(ctx, p.bounds.All); err != nil {
+		return Claim{}, fmt.Errorf("claim %s: bound the transaction: %w", ev.Key, err)
+	}
+	return claimant{p, statement.OnSQL(tx)}.claimIn(ctx, ev)
+}
+
+// CompleteSQL is [Processor.Complete] for database/sql.
+func (p *Processor) CompleteSQL(ctx context.Context, tx *sql.Tx, ev Event, result []byte) error {
+	return claimant{p, statement.OnSQL(tx)}.completeOne(ctx, ev, result)
+}
+
+// SaveProgress writes marks, durably, after the effects that they stand for. The
+// write-ahead log keeps the order: a database that has a mark has every effect
+// before it, even after a failover that lost commits. So Kafka's offsets may
+// follow the marks, never lead them.
+//
+// History is what [Processor.Progress] said when the work began. On another one
+// nothing is written and the error is [ErrHistory], because the marks may stand
+// for effects that are lost. So it is when a mark is gone, or lower than this
+// Processor has last read or saved it: higher it may be, by another member.
+// Without marks only the history is found out.
+func (p *Processor) SaveProgress(ctx context.Context, history string, marks []Mark) error {
+	return p.marks.save(ctx, history, marks, false)
+}
+
+// Attend begins the membership of the group for as long as leave is not called. One
+// Processor has one at a time, else the error is [ErrAttended]: marks say whose
+// session has a partition by its Processor, so that of two members the end of the one
+// would be taken for that of the other, and its crash would not be seen.
+func (p *Processor) Attend() (leave func(), err error) {
+	if !p.marks.attended.CompareAndSwap(false, true) {
+		return nil, fmt.Errorf("group %q: %w", p.group, ErrAttended)
+	}
+	return func() { p.marks.attended.Store(false) }, nil
+}
+
+// BeginProgress saves the marks with which a session begins, and that it has
+// begun, until EndProgress. A mark whose topic id was not known before gets it. One
+// of another topic of the same name and partition is retired: it stays, and
+// stream time goes on without it. Otherwise as SaveProgress.
+func (p *Processor) BeginProgress(ctx context.Context, history string, marks []Mark) error {
+	return p.marks.save(ctx, history, marks, true)
+}
+
+// EndProgress says that a session that had these partitions has ended, and did not
+// crash. Where it is not said, the next session finds Mark.Crashed; so it does where
+// a mark is given with Crashed: what an earlier crash has left in doubt still is.
+func (p *Processor) EndProgress(ctx context.Context, marks []Mark) error {
+	return p.marks.end(ctx, marks)
+}
+
+// Progress reads all marks of the group, and the database's history.
+func (p *Processor) Progress(ctx context.Context) (Progress, error) { return p.marks.read(ctx) }
