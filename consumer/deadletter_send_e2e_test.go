@@ -39,7 +39,7 @@ func (s *sender) send(_ context.Context, letters []consumer.Letter) (sent []cons
 
 func TestSendLetters(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newLetterGroup(t)
 	recs := d.dead(45)
 	s := &sender{}
 	n, err := d.router.SendLetters(t.Context(), s.send)
@@ -62,7 +62,7 @@ func TestSendLetters(t *testing.T) {
 // What does not arrive is sent again; one that is refused holds up no other.
 func TestSendLettersAgain(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newLetterGroup(t)
 	recs := d.dead(45)
 	large := make(map[int64]bool)
 	for _, rec := range recs[:21] {
@@ -86,7 +86,7 @@ func TestSendLettersAgain(t *testing.T) {
 // A process that dies between Kafka and its memory of it.
 func TestSendLettersAtLeastOnce(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newLetterGroup(t)
 	d.dead(1)
 	s := &sender{}
 	_, err := d.router.SendLetters(t.Context(), func(ctx context.Context, letters []consumer.Letter) ([]consumer.Letter, error) {
@@ -105,7 +105,7 @@ func TestSendLettersAtLeastOnce(t *testing.T) {
 // One member sends at a time, and letters that were decided about are not sent.
 func TestSendLettersOfOneMember(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newLetterGroup(t)
 	d.dead(4)
 	exec(t, d.db, `UPDATE onceward.consumer_dead_letters SET state = (ARRAY['open', 'requested', 'redriven', 'discarded'])[kafka_offset]`)
 	s, other := &sender{}, d.member()
@@ -125,7 +125,7 @@ func TestSendLettersOfOneMember(t *testing.T) {
 // A letter that was replaced between Kafka and the memory of it was not sent.
 func TestSendLettersReplacedMeanwhile(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newLetterGroup(t)
 	d.dead(2)
 	s := &sender{}
 	for _, want := range []int{2, 3} {

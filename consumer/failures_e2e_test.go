@@ -180,7 +180,7 @@ func deliverRecord(ctx context.Context, r *consumer.Router, rec consumer.Record,
 // An event that was forgotten and given up again has an open letter again.
 func TestGivenUpAgain(t *testing.T) {
 	for _, decided := range []string{"redriven", "discarded"} {
-		d := newDesk(t)
+		d := newLetterGroup(t)
 		rec := d.dead(1)[0]
 		exec(t, d.db, "UPDATE onceward.consumer_dead_letters SET expires_at = clock_timestamp() + interval '30 days', state = '"+decided+"'")
 		require.NoError(t, deliverRecord(t.Context(), d.router, rec, consumer.DeadLettered))
@@ -196,7 +196,7 @@ func TestGivenUpAgain(t *testing.T) {
 // What could not be read as a whole is kept beside a letter that waits at its first
 // place, and the first message of it beside that.
 func TestUnreadableBesideALetter(t *testing.T) {
-	d := newDesk(t)
+	d := newLetterGroup(t)
 	rec := d.dead(1)[0]
 	broken := consumer.Unreadable{From: rec.Source, Until: rec.Source.Offset + 5, Why: errBroken}
 	for range 2 {
@@ -204,7 +204,7 @@ func TestUnreadableBesideALetter(t *testing.T) {
 	}
 	require.Equal(t, 2, d.letters())
 
-	other := newDesk(t)
+	other := newLetterGroup(t)
 	rec = other.record(newEvent(t))
 	require.NoError(t, other.router.KeepUnreadable(t.Context(), consumer.Unreadable{From: rec.Source, Until: rec.Source.Offset + 5, Why: errBroken}))
 	other.handle(func(context.Context, pgx.Tx, consumer.Event) error { return consumer.DeadLetter(errBroken) })

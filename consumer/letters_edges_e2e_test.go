@@ -128,7 +128,7 @@ func TestParkOfForeignRecords(t *testing.T) {
 // The letter that says that an event was given up stays, when another record comes to
 // its place; and two ranges that nobody could read are two.
 func TestDiscardedLettersThatStay(t *testing.T) {
-	d := newDesk(t)
+	d := newLetterGroup(t)
 	rec := d.dead(1)[0]
 	exec(t, d.db, "UPDATE onceward.consumer_dead_letters SET state = 'discarded', expires_at = clock_timestamp() + interval '30 days'")
 	d.handle(func(context.Context, pgx.Tx, consumer.Event) error { return consumer.DeadLetter(errBroken) })

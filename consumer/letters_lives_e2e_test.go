@@ -167,7 +167,7 @@ func TestRedriveOfAnotherLife(t *testing.T) {
 // TestRedrivenKeepsItsPlace: the letter that says that an event was applied stays, when
 // another record comes to its place.
 func TestRedrivenKeepsItsPlace(t *testing.T) {
-	d := newDesk(t)
+	d := newLetterGroup(t)
 	rec := d.dead(1)[0]
 	d.request()
 	d.redrive(1)
@@ -189,7 +189,7 @@ func TestRedrivenKeepsItsPlace(t *testing.T) {
 // TestProofWaitsForTheOtherLetter: a letter that says that its event was applied is kept
 // for as long as another letter of the event waits.
 func TestProofWaitsForTheOtherLetter(t *testing.T) {
-	d := newDesk(t)
+	d := newLetterGroup(t)
 	d.dead(1)
 	exec(t, d.db, `INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, claim_id, fingerprint, namespace, event_type, record_key, record_value, record_headers, reason, error)
 		SELECT consumer_group, topic, kafka_partition, 11, event_id, claim_id, fingerprint, namespace, event_type, record_key, record_value, record_headers, reason, error FROM onceward.consumer_dead_letters`) // two members, at once

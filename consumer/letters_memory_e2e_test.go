@@ -94,7 +94,7 @@ func TestAppliedBesideItsLetter(t *testing.T) {
 	})
 	t.Run("from the future", func(t *testing.T) {
 		b := newBelow(t, nil, consumer.Class{}, 2)
-		d := &desk{env: b.env, offset: 100}
+		d := &letterGroup{env: b.env, offset: 100}
 		exec(t, d.db, "UPDATE onceward.dedup_windows SET floor = floor - interval '7 days'")
 		ev := newEvent(t)
 		ev.Key = keyAt(t, time.Now().AddDate(0, 0, -2))

@@ -18,31 +18,31 @@ import (
 	"github.com/onceward/onceward/record"
 )
 
-// desk is a group with dead letters, and what its handler does now.
-type desk struct {
+// letterGroup is a group with dead letters, and what its handler does now.
+type letterGroup struct {
 	*env
 	router *consumer.Router
 	now    atomic.Pointer[consumer.TxHandler]
 	offset int64
 }
 
-func newDesk(t *testing.T) *desk {
+func newLetterGroup(t *testing.T) *letterGroup {
 	t.Helper()
-	d := &desk{env: newEnv(t, nil)}
+	d := &letterGroup{env: newEnv(t, nil)}
 	d.handle(effect("billing"))
 	d.router = d.member()
 	return d
 }
 
 // member is one more process of the group.
-func (d *desk) member() *consumer.Router {
+func (d *letterGroup) member() *consumer.Router {
 	return d.env.router("billing", func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error { return (*d.now.Load())(ctx, tx, ev) })
 }
 
-func (d *desk) handle(h consumer.TxHandler) { d.now.Store(&h) }
+func (d *letterGroup) handle(h consumer.TxHandler) { d.now.Store(&h) }
 
 // record is one of a new event, as the relay writes it.
-func (d *desk) record(ev consumer.Event) consumer.Record {
+func (d *letterGroup) record(ev consumer.Event) consumer.Record {
 	d.offset++
 	return consumer.Record{
 		Source: consumer.Source{Topic: "orders", Offset: d.offset}, Key: ev.AggregateID, Value: ev.Payload,
@@ -53,7 +53,7 @@ func (d *desk) record(ev consumer.Event) consumer.Record {
 	}
 }
 
-func (d *desk) deliver(rec consumer.Record, want consumer.Outcome) {
+func (d *letterGroup) deliver(rec consumer.Record, want consumer.Outcome) {
 	d.t.Helper()
 	got, err := d.router.HandleRecord(d.t.Context(), rec)
 	require.NoError(d.t, err)
@@ -61,7 +61,7 @@ func (d *desk) deliver(rec consumer.Record, want consumer.Outcome) {
 }
 
 // dead makes dead letters of new events, whose handler is broken, and mends it.
-func (d *desk) dead(n int) []consumer.Record {
+func (d *letterGroup) dead(n int) []consumer.Record {
 	d.t.Helper()
 	good := d.now.Load()
 	d.handle(func(context.Context, pgx.Tx, consumer.Event) error { return consumer.DeadLetter(errBroken) })
@@ -76,12 +76,12 @@ func (d *desk) dead(n int) []consumer.Record {
 }
 
 // request is what `outboxctl dead redrive` does.
-func (d *desk) request() {
+func (d *letterGroup) request() {
 	d.t.Helper()
 	exec(d.t, d.db, `UPDATE onceward.consumer_dead_letters SET state = 'requested', generation = generation + 1, decided_at = clock_timestamp() WHERE state = 'open'`)
 }
 
-func (d *desk) redrive(decided int) {
+func (d *letterGroup) redrive(decided int) {
 	d.t.Helper()
 	n, err := d.router.Redrive(d.t.Context(), 100)
 	require.NoError(d.t, err)
@@ -94,7 +94,7 @@ type letterNow struct {
 	Attempts             int
 }
 
-func (d *desk) letter(rec consumer.Record) (l letterNow) {
+func (d *letterGroup) letter(rec consumer.Record) (l letterNow) {
 	d.t.Helper()
 	require.NoError(d.t, d.db.QueryRow(d.t.Context(), `SELECT state, reason, error, attempts FROM onceward.consumer_dead_letters
 		WHERE topic = $1 AND kafka_partition = $2 AND kafka_offset = $3`, rec.Source.Topic, rec.Source.Partition, rec.Source.Offset).
@@ -104,7 +104,7 @@ func (d *desk) letter(rec consumer.Record) (l letterNow) {
 
 // applied wants so many effects, each once, as many claims that say so, no dead
 // one, and letters that are all redriven and will be removed.
-func (d *desk) applied(n int) {
+func (d *letterGroup) applied(n int) {
 	d.t.Helper()
 	require.Equal(d.t, n, d.effects())
 	require.Equal(d.t, n, count(d.t, d.db, "SELECT count(DISTINCT event) FROM effects"))
@@ -116,7 +116,7 @@ func (d *desk) applied(n int) {
 }
 
 func TestRedrive(t *testing.T) {
-	for name, scenario := range map[string]func(t *testing.T, d *desk){
+	for name, scenario := range map[string]func(t *testing.T, d *letterGroup){
 		"once by four members":                  redriveByFour,
 		"nothing that was not asked for":        redriveUnasked,
 		"the record comes back whole":           redriveWhole,
@@ -140,12 +140,12 @@ func TestRedrive(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			scenario(t, newDesk(t))
+			scenario(t, newLetterGroup(t))
 		})
 	}
 }
 
-func redriveByFour(t *testing.T, d *desk) {
+func redriveByFour(t *testing.T, d *letterGroup) {
 	const letters = 60
 	d.dead(letters)
 	d.request()
@@ -168,7 +168,7 @@ func redriveByFour(t *testing.T, d *desk) {
 	d.applied(letters)
 }
 
-func redriveUnasked(t *testing.T, d *desk) {
+func redriveUnasked(t *testing.T, d *letterGroup) {
 	d.dead(1)
 	d.redrive(0)
 	exec(t, d.db, `UPDATE onceward.consumer_dead_letters SET consumer_group = 'other', state = 'requested'`)
@@ -176,7 +176,7 @@ func redriveUnasked(t *testing.T, d *desk) {
 	require.NoError(t, d.expect(0, 1))
 }
 
-func redriveWhole(t *testing.T, d *desk) {
+func redriveWhole(t *testing.T, d *letterGroup) {
 	var first, second consumer.Event
 	keep := func(into *consumer.Event, err error) {
 		d.handle(func(_ context.Context, _ pgx.Tx, ev consumer.Event) error { *into = ev; return err })
@@ -199,7 +199,7 @@ func redriveWhole(t *testing.T, d *desk) {
 }
 
 // redriveAgain redrives until the server has freed what a dead session held.
-func (d *desk) redriveAgain() {
+func (d *letterGroup) redriveAgain() {
 	d.t.Helper()
 	require.Eventually(d.t, func() bool {
 		n, err := d.router.Redrive(d.t.Context(), 100)
@@ -209,7 +209,7 @@ func (d *desk) redriveAgain() {
 
 // during runs other in the middle of a redrive, as soon as its handler has made
 // the effect, and goes on when other waits for it.
-func (d *desk) during(other func(), after error) {
+func (d *letterGroup) during(other func(), after error) {
 	inside, done := make(chan struct{}), make(chan struct{})
 	d.handle(func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
 		err := effect("billing")(ctx, tx, ev)
@@ -227,14 +227,14 @@ func (d *desk) during(other func(), after error) {
 	<-done
 }
 
-func redriveRaced(_ *testing.T, d *desk) {
+func redriveRaced(_ *testing.T, d *letterGroup) {
 	rec := d.dead(1)[0]
 	d.request()
 	d.during(func() { d.deliver(rec, consumer.Duplicate) }, nil)
 	d.applied(1)
 }
 
-func redriveRacedFailing(t *testing.T, d *desk) {
+func redriveRacedFailing(t *testing.T, d *letterGroup) {
 	rec := d.dead(1)[0]
 	d.request()
 	d.during(func() { d.deliver(rec, consumer.DeadLettered) }, errBroken)
@@ -246,7 +246,7 @@ func redriveRacedFailing(t *testing.T, d *desk) {
 	d.applied(1)
 }
 
-func redriveKilled(t *testing.T, d *desk) {
+func redriveKilled(t *testing.T, d *letterGroup) {
 	rec := d.dead(1)[0]
 	d.request()
 	d.handle(func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
@@ -268,7 +268,7 @@ func redriveKilled(t *testing.T, d *desk) {
 
 // redriveKilledInCommit: whether the commit was done, nobody knows; the next
 // call finds out.
-func redriveKilledInCommit(t *testing.T, d *desk) {
+func redriveKilledInCommit(t *testing.T, d *letterGroup) {
 	exec(t, d.db, `CREATE TABLE deadly (n int);
 CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(10); RETURN NULL; END $$;
 CREATE CONSTRAINT TRIGGER die AFTER INSERT ON deadly DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION die()`)
@@ -286,7 +286,7 @@ CREATE CONSTRAINT TRIGGER die AFTER INSERT ON deadly DEFERRABLE INITIALLY DEFERR
 	d.applied(1)
 }
 
-func redriveFailing(t *testing.T, d *desk) {
+func redriveFailing(t *testing.T, d *letterGroup) {
 	recs := d.dead(2)
 	d.request()
 	cause := errors.New("broken in another way\x00")
@@ -309,7 +309,7 @@ func redriveFailing(t *testing.T, d *desk) {
 	d.applied(2)
 }
 
-func redriveEnded(t *testing.T, d *desk) {
+func redriveEnded(t *testing.T, d *letterGroup) {
 	rec := d.dead(1)[0]
 	d.request()
 	d.handle(func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
@@ -325,7 +325,7 @@ func redriveEnded(t *testing.T, d *desk) {
 	d.applied(1)
 }
 
-func redriveSwallowed(t *testing.T, d *desk) {
+func redriveSwallowed(t *testing.T, d *letterGroup) {
 	rec := d.dead(1)[0]
 	d.request()
 	d.handle(func(ctx context.Context, tx pgx.Tx, _ consumer.Event) error {
@@ -338,7 +338,7 @@ func redriveSwallowed(t *testing.T, d *desk) {
 	require.NoError(t, d.expect(0, 1))
 }
 
-func redriveRedelivered(_ *testing.T, d *desk) {
+func redriveRedelivered(_ *testing.T, d *letterGroup) {
 	rec := d.dead(1)[0]
 	d.request()
 	d.redrive(1)
@@ -350,7 +350,7 @@ func redriveRedelivered(_ *testing.T, d *desk) {
 }
 
 // redriveApplied: another copy of the event was applied while its letter waited.
-func redriveApplied(t *testing.T, d *desk) {
+func redriveApplied(t *testing.T, d *letterGroup) {
 	ev := newEvent(t)
 	broken := d.record(ev)
 	broken.Headers[1].Name = "type"
@@ -362,7 +362,7 @@ func redriveApplied(t *testing.T, d *desk) {
 	d.applied(1)
 }
 
-func redriveHeld(t *testing.T, d *desk) {
+func redriveHeld(t *testing.T, d *letterGroup) {
 	p, err := consumer.New(t.Context(), consumer.Config{Group: "billing", DB: d.db, LockTimeout: 50 * time.Millisecond})
 	require.NoError(t, err)
 	d.router = consumer.NewRouter(p)
@@ -383,7 +383,7 @@ func redriveHeld(t *testing.T, d *desk) {
 	d.applied(2)
 }
 
-func redriveMismatch(t *testing.T, d *desk) {
+func redriveMismatch(t *testing.T, d *letterGroup) {
 	ev := newEvent(t)
 	d.deliver(d.record(ev), consumer.Processed)
 	ev.Payload = []byte("other")
@@ -399,7 +399,7 @@ func redriveMismatch(t *testing.T, d *desk) {
 	require.NoError(t, d.expect(1, 1))
 }
 
-func redriveMalformed(t *testing.T, d *desk) {
+func redriveMalformed(t *testing.T, d *letterGroup) {
 	rec := d.record(newEvent(t))
 	rec.Headers[1].Name = "type"
 	d.deliver(rec, consumer.DeadLettered)
@@ -415,7 +415,7 @@ func redriveMalformed(t *testing.T, d *desk) {
 	d.applied(1)
 }
 
-func redriveUnhandled(t *testing.T, d *desk) {
+func redriveUnhandled(t *testing.T, d *letterGroup) {
 	d.router.Ignore("Shipped")
 	recs := d.dead(2)
 	for i, eventType := range []string{"Shipped", "Refunded"} {
@@ -433,7 +433,7 @@ func redriveUnhandled(t *testing.T, d *desk) {
 
 // redriveOvertaken: an operator gives the letter up while its handler runs, and
 // waits for it; what the redrive has decided stands.
-func redriveOvertaken(t *testing.T, d *desk) {
+func redriveOvertaken(t *testing.T, d *letterGroup) {
 	d.dead(1)
 	d.request()
 	d.during(func() {
@@ -445,7 +445,7 @@ func redriveOvertaken(t *testing.T, d *desk) {
 	d.applied(1)
 }
 
-func redriveSideBySide(t *testing.T, d *desk) {
+func redriveSideBySide(t *testing.T, d *letterGroup) {
 	recs := d.dead(2)
 	d.request()
 	d.during(func() {
@@ -457,7 +457,7 @@ func redriveSideBySide(t *testing.T, d *desk) {
 	d.applied(2)
 }
 
-func redriveLimit(t *testing.T, d *desk) {
+func redriveLimit(t *testing.T, d *letterGroup) {
 	d.dead(5)
 	d.request()
 	for _, want := range []int{2, 2, 1, 0} {
@@ -468,7 +468,7 @@ func redriveLimit(t *testing.T, d *desk) {
 	d.applied(5)
 }
 
-func redriveBatch(t *testing.T, d *desk) {
+func redriveBatch(t *testing.T, d *letterGroup) {
 	p, err := consumer.New(t.Context(), consumer.Config{Group: "billing", DB: d.db})
 	require.NoError(t, err)
 	d.router = consumer.NewRouter(p)

@@ -66,7 +66,7 @@ func redriveOnce(dsn string) int {
 
 // redriven runs a member in a process of its own, and returns how that has ended. Of one
 // that died before, the server has noticed it: until then its locks are there.
-func (d *desk) redriven() int {
+func (d *letterGroup) redriven() int {
 	d.t.Helper()
 	require.Eventually(d.t, func() bool {
 		return count(d.t, d.db, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'") == 0
@@ -80,7 +80,7 @@ func (d *desk) redriven() int {
 }
 
 // longAgo lets the last start be so long ago that its handler cannot be running.
-func (d *desk) longAgo() {
+func (d *letterGroup) longAgo() {
 	d.t.Helper()
 	exec(d.t, d.db, "UPDATE onceward.attempts SET expires_at = expires_at - interval '1 hour'")
 }
@@ -92,7 +92,7 @@ func TestRedriveThatKillsTheProcess(t *testing.T) {
 	for _, eventType := range []string{"Paid", "Called"} {
 		t.Run(eventType, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
+			d := newLetterGroup(t)
 			d.router.Func("Called", func(context.Context, consumer.Event) error { return consumer.DeadLetter(errBroken) })
 			d.handle(func(context.Context, pgx.Tx, consumer.Event) error { return consumer.DeadLetter(errBroken) })
 			ev := newEvent(t)
@@ -127,7 +127,7 @@ func TestRedriveThatKillsTheProcess(t *testing.T) {
 // A release counts as a redrive does; without a limit nothing is given up; and what
 // came back leaves nothing.
 func TestStartsOfRedrives(t *testing.T) {
-	d := newDesk(t)
+	d := newLetterGroup(t)
 	r, err := mortal(t.Context(), d.db, redriveAttempts, true)
 	require.NoError(t, err)
 	d.router = r

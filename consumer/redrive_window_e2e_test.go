@@ -33,7 +33,7 @@ func TestRedriveBelowTheFloor(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d days", name, days), func(t *testing.T) {
 				t.Parallel()
 				b := newBelow(t, nil, c.class, days)
-				d := &desk{env: b.env, router: b.router, offset: c.offset - 1}
+				d := &letterGroup{env: b.env, router: b.router, offset: c.offset - 1}
 				ev := b.event(c.offset)
 				rec := d.record(ev)
 				rec.Source.Topic = windowTopic
@@ -83,7 +83,7 @@ func TestRedriveIsTheFirstSight(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBelow(t, nil, c.class, 2)
-			d := &desk{env: b.env, router: b.router}
+			d := &letterGroup{env: b.env, router: b.router}
 			for i, reason := range c.reasons {
 				rec := d.record(b.event(0))
 				exec(t, d.db, `INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, error, state)
@@ -103,7 +103,7 @@ func TestRedriveIsTheFirstSight(t *testing.T) {
 // TestRedriveOfTheDeadBelowTheFloor: the floor has passed the event since it was
 // given up.
 func TestRedriveOfTheDeadBelowTheFloor(t *testing.T) {
-	d := newDesk(t)
+	d := newLetterGroup(t)
 	rec := d.dead(1)[0]
 	exec(t, d.db, `UPDATE onceward.dedup_windows SET floor = clock_timestamp() + interval '1 day', raised_at = clock_timestamp()`)
 	d.router = d.member()
@@ -118,7 +118,7 @@ func TestRedriveOfTheDeadBelowTheFloor(t *testing.T) {
 
 // TestRedriveFromTheFuture waits for the time to come.
 func TestRedriveFromTheFuture(t *testing.T) {
-	d := newDesk(t)
+	d := newLetterGroup(t)
 	ev := newEvent(t)
 	ev.Key = keyAt(t, time.Now().Add(time.Hour))
 	rec := d.record(ev)
@@ -137,7 +137,7 @@ func TestOpenLetterDoesNotPinADay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBelow(t, nil, consumer.Class{}, 2)
-			d := &desk{env: b.env, offset: 100}
+			d := &letterGroup{env: b.env, offset: 100}
 			fails := true
 			member := func() *consumer.Router {
 				r := consumer.NewRouter(b.processor())

@@ -15,7 +15,7 @@ import (
 // A type that the program does not know stops the group, or becomes a letter that
 // is applied once when the program knows it.
 func TestUnknownTypes(t *testing.T) {
-	d := newDesk(t)
+	d := newLetterGroup(t)
 	shipped := newEvent(t)
 	shipped.Type = "Shipped"
 	rec := d.record(shipped)

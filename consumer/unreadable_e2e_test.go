@@ -15,7 +15,7 @@ import (
 // Who sets the offset into the middle of a batch finds the rest of it, which has a letter.
 func TestRestOfAnUnreadableRange(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newLetterGroup(t)
 	keep := func(topic uuid.UUID, from, until int64) int {
 		u := consumer.Unreadable{From: consumer.Source{Topic: "orders", TopicID: topic, Partition: 3, Offset: from}, Until: until, Why: errors.New("it unpacks to too much")}
 		require.NoError(t, d.router.KeepUnreadable(t.Context(), u))
@@ -33,7 +33,7 @@ func TestRestOfAnUnreadableRange(t *testing.T) {
 // redrive takes it, so that what it says stays.
 func TestUnreadableRangeIsOneLetter(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newLetterGroup(t)
 	at := consumer.Source{Topic: "orders", Partition: 3, Offset: 5}
 	u := consumer.Unreadable{From: at, Until: 12, Why: errors.New("it unpacks to too much")}
 	for range 2 {

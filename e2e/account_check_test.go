@@ -121,7 +121,7 @@ func (a *accounting) look() {
 
 // why is what the account of a row stands on.
 func (a *accounting) why(key string) string {
-	return scalar[string](a.world, `SELECT pg_catalog.format('transaction %s, letters %s, gaps %s, snapshot %s', o.tx_id,
+	return scalar[string](a.environment, `SELECT pg_catalog.format('transaction %s, letters %s, gaps %s, snapshot %s', o.tx_id,
 		(SELECT pg_catalog.jsonb_agg(pg_catalog.to_jsonb(d) - 'payload' - 'headers') FROM onceward.dead_letters d WHERE d.letter_id = o.id AND d.slot = $2),
 		(SELECT pg_catalog.jsonb_agg(g ORDER BY g.gap_id) FROM onceward.gaps g WHERE g.slot = $2),
 		(SELECT p.snapshot FROM onceward.published_snapshots p WHERE p.slot = $2))

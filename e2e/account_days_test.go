@@ -165,7 +165,7 @@ func (a *accounting) mayHaveGone(key string) (last string, may bool) {
 		return last, true
 	}
 	// An order to discard it may have been carried out behind the last look.
-	return last, scalar[bool](a.world, `SELECT EXISTS (SELECT FROM onceward.dead_letters
+	return last, scalar[bool](a.environment, `SELECT EXISTS (SELECT FROM onceward.dead_letters
 		WHERE slot = $1 AND namespace || ':' || letter_id = $2 AND replay_of IS NULL AND state = 'discarded')`, a.slot(), key)
 }
 

@@ -49,9 +49,9 @@ func TestAccountCatchesDefects(t *testing.T) {
 // written waits until so many rows more are committed.
 func (a *accounting) written(more int) {
 	a.t.Helper()
-	before := scalar[int64](a.world, `SELECT max(seq) FROM onceward.outbox`)
+	before := scalar[int64](a.environment, `SELECT max(seq) FROM onceward.outbox`)
 	eventually(a.t, "events are written", 30*time.Second, func() bool {
-		return scalar[int64](a.world, `SELECT max(seq) FROM onceward.outbox`) > before+int64(more)
+		return scalar[int64](a.environment, `SELECT max(seq) FROM onceward.outbox`) > before+int64(more)
 	})
 }
 
@@ -64,7 +64,7 @@ func (a *accounting) slotPassesRows() {
 }
 
 func (a *accounting) rowsWait() {
-	eventually(a.t, "events wait", 30*time.Second, func() bool { return scalar[int](a.world, `SELECT count(*) FROM onceward.waiting`) > 0 })
+	eventually(a.t, "events wait", 30*time.Second, func() bool { return scalar[int](a.environment, `SELECT count(*) FROM onceward.waiting`) > 0 })
 	a.quiet++ // their topics are made at the next quiet moment
 }
 

@@ -116,7 +116,7 @@ func (a *accounting) abandon(s step, was past, replace func()) {
 	require.True(a.t, ok, "the ends of the topics")
 	a.over = append(a.over, over{
 		by: s, ends: ends, exact: exact,
-		noted:  exact && scalar[string](a.world, `SELECT mode FROM onceward.relay_state WHERE slot = $1`, a.slot()) == "exactly-once",
+		noted:  exact && scalar[string](a.environment, `SELECT mode FROM onceward.relay_state WHERE slot = $1`, a.slot()) == "exactly-once",
 		before: keySet(a.readGaps()),
 	})
 	a.unheard = true

@@ -103,7 +103,7 @@ func (a *accounting) removeTopics() {
 	defer cancel()
 	for _, kind := range slices.Concat(kindsThere, kindsLate, []string{kindSecond}) {
 		if kind == "order" {
-			continue // the world's own
+			continue // the environment's own
 		}
 		name := a.topicOf(kind)
 		topic := kmsg.NewDeleteTopicsRequestTopic()

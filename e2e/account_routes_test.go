@@ -193,7 +193,7 @@ func (a *accounting) skipHalts() (done bool) {
 
 // sayHalts logs what relays halt at.
 func (a *accounting) sayHalts() {
-	a.t.Log(scalar[string](a.world, `SELECT COALESCE(jsonb_agg(jsonb_build_object('health', to_jsonb(h), 'skip', r.skip,
+	a.t.Log(scalar[string](a.environment, `SELECT COALESCE(jsonb_agg(jsonb_build_object('health', to_jsonb(h), 'skip', r.skip,
 		'accounts', (SELECT jsonb_agg(c.state) FROM onceward.outbox o CROSS JOIN LATERAL onceward.account(o.id, o.tx_id, o.seq) c
 			WHERE strpos(h.detail, o.id::text) > 0 AND c.slot = h.slot)))::text, 'no relay halts')
 		FROM onceward.relay_health h JOIN onceward.relay_state r ON r.slot = h.slot WHERE h.state = 'halted'`))

@@ -143,7 +143,7 @@ func (a *accounting) begin() (stop func()) {
 	require.NoError(a.t, a.load.prepare(a.t.Context()))
 	require.True(a.t, a.openDay(step{}))
 	stop = a.load.start(a.t)
-	eventually(a.t, "events are older than the relay", 30*time.Second, func() bool { return scalar[int](a.world, `SELECT count(*) FROM onceward.outbox`) > 20 })
+	eventually(a.t, "events are older than the relay", 30*time.Second, func() bool { return scalar[int](a.environment, `SELECT count(*) FROM onceward.outbox`) > 20 })
 	a.arena.streams(a.relays[0])
 	a.relays[1].start()
 	a.nemesis.began = time.Now()
@@ -203,9 +203,9 @@ func (a *accounting) calm() {
 		a.decideGaps()
 		a.skipHalts()
 		pending, ok := a.keysIn("pending")
-		retrying := scalar[int](a.world, `SELECT count(*) FROM onceward.dead_letters WHERE state = 'retrying' AND slot = $1`, a.slot())
+		retrying := scalar[int](a.environment, `SELECT count(*) FROM onceward.dead_letters WHERE state = 'retrying' AND slot = $1`, a.slot())
 		released, left := a.released(), a.leftWaiting()
-		doubted := scalar[int](a.world, `SELECT count(*) FROM onceward.gaps WHERE state IN ('open', 'repairing') AND slot = $1`, a.slot())
+		doubted := scalar[int](a.environment, `SELECT count(*) FROM onceward.gaps WHERE state IN ('open', 'repairing') AND slot = $1`, a.slot())
 		if ok && len(pending)+retrying+doubted+left == 0 && released && a.streams() {
 			return
 		}
@@ -221,7 +221,7 @@ func (a *accounting) calm() {
 // leftWaiting counts what waits though it has a letter, or was to be skipped, and
 // lanes that are held for nothing.
 func (a *accounting) leftWaiting() int {
-	return scalar[int](a.world, `SELECT (SELECT count(*) FROM onceward.lanes l WHERE l.slot = $1 AND NOT EXISTS (SELECT FROM onceward.waiting w WHERE w.lane = l.id))
+	return scalar[int](a.environment, `SELECT (SELECT count(*) FROM onceward.lanes l WHERE l.slot = $1 AND NOT EXISTS (SELECT FROM onceward.waiting w WHERE w.lane = l.id))
 		+ (SELECT count(*) FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane JOIN onceward.relay_state r ON r.slot = l.slot
 			WHERE l.slot = $1 AND (w.id = ANY(r.skip) OR EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = l.slot AND d.letter_id = w.id)))`, a.slot())
 }
@@ -241,7 +241,7 @@ func (a *accounting) released() bool {
 			missing = append(missing, kind, a.topicOf(kind))
 		}
 	}
-	return scalar[int](a.world, `SELECT (SELECT count(*) FROM onceward.releases WHERE slot = $1)
+	return scalar[int](a.environment, `SELECT (SELECT count(*) FROM onceward.releases WHERE slot = $1)
 		+ (SELECT count(*) FROM onceward.lanes WHERE slot = $1 AND NOT COALESCE(NULLIF(topic, ''), aggregate_type) = ANY($2))`, a.slot(), missing) == 0
 }
 

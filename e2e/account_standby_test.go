@@ -118,7 +118,7 @@ func (a *accounting) promoteStandby(s step) bool {
 		a.app = a.as(appLogin)
 		a.load.pool = a.app
 		a.postgres.Lead(loopback.Address(a.server.Port()))
-		require.True(a.t, scalar[bool](a.world, `SELECT pg_promote()`))
+		require.True(a.t, scalar[bool](a.environment, `SELECT pg_promote()`))
 		a.standby = nil
 	})
 	return true
@@ -126,7 +126,7 @@ func (a *accounting) promoteStandby(s step) bool {
 
 // follows waits until the standby has what the primary has now; false: it does not come.
 func (a *accounting) follows() bool {
-	now := scalar[string](a.world, `SELECT pg_current_wal_insert_lsn()::text`)
+	now := scalar[string](a.environment, `SELECT pg_current_wal_insert_lsn()::text`)
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
 		if a.onStandby(`SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn`, now) {
 			return true

@@ -34,7 +34,7 @@ func (a *accounting) saveStorage(step) bool {
 	if a.saved != nil {
 		require.NoError(a.t, os.RemoveAll(a.saved.dir))
 	}
-	a.saved = &saved{past: a.present(), dir: dir, end: scalar[string](a.world, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text`)}
+	a.saved = &saved{past: a.present(), dir: dir, end: scalar[string](a.environment, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text`)}
 	return true
 }
 

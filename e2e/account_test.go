@@ -14,7 +14,7 @@ import (
 
 // account is what the product says of every event, by key. It demands that each is
 // in exactly one state.
-func account(t *testing.T, w *world) map[string]string {
+func account(t *testing.T, w *environment) map[string]string {
 	t.Helper()
 	rows, err := w.pool.Query(t.Context(), `SELECT o.namespace || ':' || o.id, array(SELECT a.state FROM onceward.account(o.id, o.tx_id, o.seq) a) FROM onceward.outbox o`)
 	require.NoError(t, err)
@@ -31,7 +31,7 @@ func account(t *testing.T, w *world) map[string]string {
 }
 
 // published counts the records of each key that are in the topic.
-func (w *world) published() map[string]int {
+func (w *environment) published() map[string]int {
 	w.t.Helper()
 	n := map[string]int{}
 	for _, r := range w.committed(w.topic()) {
@@ -53,7 +53,7 @@ func requireProven(t *testing.T, inTopic map[string]int, said map[string]string)
 // requireTrue compares the account of every event with the topic, and returns how
 // many are in each state, and how many records are copies. What is called
 // published is in the topic; a gap is what is not proved published.
-func requireTrue(t *testing.T, w *world) (states map[string]int, copies int) {
+func requireTrue(t *testing.T, w *environment) (states map[string]int, copies int) {
 	t.Helper()
 	inTopic := w.published()
 	said := account(t, w)

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Moves of TestAccount that change the world around the relay for a while.
+// Moves of TestAccount that change the environment around the relay for a while.
 
 // holds asks a question of the database; false also when it cannot be asked.
 func (a *accounting) holds(question string, args ...any) (yes bool) {
@@ -29,7 +29,7 @@ func (a *accounting) holds(question string, args ...any) (yes bool) {
 // standsStill says what the last command that failed had said, and who waits in the
 // server for whom: what a fault that does not end may hang on.
 func (a *accounting) standsStill() string {
-	return a.refused + "\n" + scalar[string](a.world, `SELECT COALESCE(string_agg(concat_ws(' ', pid, 'of', application_name, state, 'waits for', wait_event_type, wait_event, pg_blocking_pids(pid), left(query, 200)), E'\n'), '')
+	return a.refused + "\n" + scalar[string](a.environment, `SELECT COALESCE(string_agg(concat_ws(' ', pid, 'of', application_name, state, 'waits for', wait_event_type, wait_event, pg_blocking_pids(pid), left(query, 200)), E'\n'), '')
 		FROM pg_stat_activity WHERE datname = current_database() AND (cardinality(pg_blocking_pids(pid)) > 0 OR xact_start IS NOT NULL)`)
 }
 
@@ -123,7 +123,7 @@ func (a *accounting) adoptSystem(s step) bool {
 
 // fillLeaf attaches a partition that holds a row, and has the row published.
 func (a *accounting) fillLeaf(s step) bool {
-	f := newFilledLeaf(a.t, a.world, 20+a.leaves)
+	f := newFilledLeaf(a.t, a.environment, 20+a.leaves)
 	fill, key := f.fill()
 	if !a.nemesis.sql(f.create() + "; " + fill + "; " + f.attach()) {
 		return false

@@ -43,7 +43,7 @@ func TestAdoptedBesideARelayThatReads(t *testing.T) {
 			require.NoError(t, r.process.Signal(syscall.SIGCONT))
 			seenBy(w, w.name)
 			require.Equal(t, "waiting", account(t, w)[waits])
-			(&replays{world: w}).topicOf(w.name + ".late")
+			(&replays{environment: w}).topicOf(w.name + ".late")
 			eventually(t, "nothing waits", time.Minute, func() bool { return scalar[int](w, `SELECT count(*) FROM onceward.waiting`) == 0 })
 			seenBy(w, w.name)
 			r.stop()

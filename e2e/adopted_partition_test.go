@@ -29,24 +29,24 @@ type neighbour struct {
 	name string
 }
 
-func newNeighbour(t *testing.T, w *world, config ...string) neighbour {
+func newNeighbour(t *testing.T, w *environment, config ...string) neighbour {
 	t.Helper()
 	name := w.name + "b"
 	outboxctl(t, w.dsn(maintainerLogin), "migrate", "up", "--side", "outbox", "--relay", name)
-	(&replays{world: w}).topicOf(name + "." + w.topic())
+	(&replays{environment: w}).topicOf(name + "." + w.topic())
 	path := w.config(append([]string{"checkpoint_interval: 50ms", `admin: {listen: "off"}`}, config...)...)
 	return neighbour{w.newRelay(rewritten(t, path, "name: "+w.name, "name: "+name, `topic: "{`, `topic: "`+name+`.{`), "none"), name}
 }
 
 // stateFor is the state of an event for a relay.
-func stateFor(w *world, relay, key string) string {
+func stateFor(w *environment, relay, key string) string {
 	w.t.Helper()
 	return scalar[string](w, `SELECT coalesce((SELECT a.state FROM onceward.outbox o, onceward.account(o.id, o.tx_id, o.seq) a
 		WHERE o.namespace || ':' || o.id = $1 AND a.relay = $2), '')`, key, relay)
 }
 
 // countIn counts the records of an event in a topic, which may not be there.
-func countIn(w *world, topic, key string) (n int) {
+func countIn(w *environment, topic, key string) (n int) {
 	w.t.Helper()
 	topics, err := w.admin.ListTopics()
 	require.NoError(w.t, err)
@@ -63,7 +63,7 @@ func countIn(w *world, topic, key string) (n int) {
 
 // seenBy waits until the published snapshots of relays see what is committed now, in
 // sessions that began after it was asked.
-func seenBy(w *world, relays ...string) {
+func seenBy(w *environment, relays ...string) {
 	w.t.Helper()
 	xid := scalar[string](w, `SELECT pg_current_xact_id()::text`)
 	writeOne(w.t, w)
@@ -88,7 +88,7 @@ func TestAdoptedForEveryRelay(t *testing.T) {
 	}
 }
 
-func adoptedForEvery(t *testing.T, w *world, start, how string) {
+func adoptedForEvery(t *testing.T, w *environment, start, how string) {
 	a := w.newRelay(w.config("checkpoint_interval: 50ms", `admin: {listen: "off"}`), "")
 	b := newNeighbour(t, w, "outbox: {start: "+start+"}")
 	begins(t, w, a)
@@ -136,8 +136,8 @@ func adoptedForEvery(t *testing.T, w *world, start, how string) {
 func TestAdoptedWhileItWaits(t *testing.T) {
 	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
-		r := waitingWorld(t, version, "idempotent")
-		w := r.world
+		r := waitingEnvironment(t, version, "idempotent")
+		w := r.environment
 		f := newFilledLeaf(t, w, 20)
 		w.execute(f.create())
 		w.execute(f.attach())
@@ -173,7 +173,7 @@ func TestAStrangeEventThatWaitsForAnother(t *testing.T) {
 	w := settled(t, versions[1])
 	a := w.newRelay(w.config("checkpoint_interval: 50ms", `admin: {listen: "off"}`), "")
 	b := newNeighbour(t, w, "outbox: {start: all}")
-	(&replays{world: w}).topicOf(w.name + ".late")
+	(&replays{environment: w}).topicOf(w.name + ".late")
 	begins(t, w, a)
 	f := newFilledLeaf(t, w, 20)
 	fill, key := f.fillAs(f.name, "late")
@@ -204,7 +204,7 @@ func TestUpgradedWithAnIdleRelay(t *testing.T) {
 	t.Parallel()
 	binaries, err := pgserver.Find(t.Context(), 15)
 	require.NoError(t, err)
-	w := ownWorld(t, "15", nil)
+	w := ownEnvironment(t, "15", nil)
 	w.prepareTables()
 	a := w.newRelay(w.config("checkpoint_interval: 50ms", `admin: {listen: "off"}`), "")
 	begins(t, w, a)

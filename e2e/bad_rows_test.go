@@ -16,13 +16,13 @@ func TestBadRowsOfOneProducer(t *testing.T) {
 	t.Parallel()
 	for _, c := range modesAndVersions() {
 		t.Run(c[0]+"/PostgreSQL"+c[1], func(t *testing.T) {
-			r := newReplays(t, newWorld(t, c[1]), c[0])
+			r := newReplays(t, newEnvironment(t, c[1]), c[0])
 			r.makeTopic(r.name+".other", nil)
 			r.relay.stop()
 			r.relay.env = append(r.relay.env, "ONCEWARD_MAX_PARKED_AGGREGATES=100", "ONCEWARD_KAFKA_MAX_MESSAGE_BYTES=10000")
 			r.relay.start()
 			open := func() int {
-				return scalar[int](r.world, `SELECT count(*) FROM onceward.dead_letters WHERE state = 'open'`)
+				return scalar[int](r.environment, `SELECT count(*) FROM onceward.dead_letters WHERE state = 'open'`)
 			}
 			began := time.Now()
 			const rows = 250

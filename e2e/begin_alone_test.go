@@ -66,7 +66,7 @@ func TestOneBegins(t *testing.T) {
 }
 
 // leaveOpen is a transaction that has an id and has not ended.
-func leaveOpen(t *testing.T, w *world) pgx.Tx {
+func leaveOpen(t *testing.T, w *environment) pgx.Tx {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), w.dsn(appLogin))
 	require.NoError(t, err)
@@ -79,7 +79,7 @@ func leaveOpen(t *testing.T, w *world) pgx.Tx {
 }
 
 // looked is when a standby of any slot looked last whether its slot is free.
-func looked(w *world) string {
+func looked(w *environment) string {
 	w.t.Helper()
 	return scalar[string](w, `SELECT coalesce(max(query_start)::text, '') FROM pg_stat_activity
 		WHERE application_name LIKE 'onceward process %' AND query LIKE '%SlotActive%'`)

@@ -14,7 +14,7 @@ import (
 // is taken, `relay check` says before the start what the relay says at it.
 func TestCheckSeesThatNoRoomIsLeft(t *testing.T) {
 	t.Parallel()
-	w := ownWorld(t, versions[0], map[string]string{"max_replication_slots": "1", "max_wal_senders": "1"})
+	w := ownEnvironment(t, versions[0], map[string]string{"max_replication_slots": "1", "max_wal_senders": "1"})
 	w.install()
 	r := staying(w)
 	says := func(code string) {

@@ -16,7 +16,7 @@ import (
 // again, and the slot keeps its log.
 func TestEveryEventIsCheckpointed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, versions[0])
+	w := newEnvironment(t, versions[0])
 	r := streaming(t, w, "checkpoint_interval: 20ms")
 	random := rand.New(rand.NewPCG(1, 2))
 	var slowest time.Duration

@@ -18,7 +18,7 @@ import (
 // either direction, and is slow and sliced. The relay comes back by itself.
 func TestNetworkToPostgres(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, versions[0])
+	w := newEnvironment(t, versions[0])
 	w.execute(`ALTER DATABASE ` + w.name + ` SET wal_sender_timeout = '1s'`) // the relay's limit is twice that
 	network := kafkaproxy.New()
 	t.Cleanup(func() { require.NoError(t, network.Close()) })
@@ -72,8 +72,8 @@ func TestNetworkToPostgres(t *testing.T) {
 	verifyAll(t, w, nil)
 }
 
-// portOf returns the port of the world's server.
-func portOf(w *world) string {
+// portOf returns the port of the environment's server.
+func portOf(w *environment) string {
 	_, port, _ := strings.Cut(w.pool.Config().ConnConfig.ConnString(), "@127.0.0.1:")
 	port, _, _ = strings.Cut(port, "/")
 	return port
@@ -83,7 +83,7 @@ func portOf(w *world) string {
 // password needs no restart of the relay.
 func TestThePasswordChanges(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, versions[0])
+	w := newEnvironment(t, versions[0])
 	w.install()
 	w.createTopic(nil)
 	w.execute(oneAggregate + `; GRANT ALL ON counters, business TO PUBLIC`)
@@ -112,7 +112,7 @@ func TestThePasswordChanges(t *testing.T) {
 // that would stop the stream for ever.
 func TestEncodingIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, versions[0])
+	w := newEnvironment(t, versions[0])
 	other := w.name + "_ascii"
 	require.NoError(t, w.superuser(t.Context(), `CREATE DATABASE `+other+` TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'`))
 	defer func() { require.NoError(t, w.superuser(t.Context(), `DROP DATABASE `+other)) }()

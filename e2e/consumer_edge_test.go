@@ -30,7 +30,7 @@ func TestClaimsAcrossAMonth(t *testing.T) {
 				times = append(times, edge.Add(off))
 			}
 		}
-		g := newCrowd(t, version, 1)
+		g := newConsumerGroup(t, version, 1)
 		g.window, g.healthy = max(time.Hour, now.Sub(month).Truncate(time.Millisecond)), true // now minus the window is the edge
 		g.since(month.AddDate(0, -1, -1))
 		i := 0
@@ -83,7 +83,7 @@ func TestClaimsAcrossAMonth(t *testing.T) {
 
 // reported counts the events before a time that have a letter, by reason; no
 // other event may have one.
-func (g *crowd) reported(before time.Time) map[string]int {
+func (g *consumerGroup) reported(before time.Time) map[string]int {
 	g.t.Helper()
 	require.Zero(g.t, scalar[int](g.w, `SELECT count(*) FROM onceward.consumer_dead_letters WHERE event_id >= $1`, outbox.FirstID(before)))
 	rows, err := g.w.pool.Query(g.t.Context(), `SELECT reason, count(DISTINCT event_id)::int FROM onceward.consumer_dead_letters GROUP BY 1`)
@@ -91,7 +91,7 @@ func (g *crowd) reported(before time.Time) map[string]int {
 }
 
 // inTheirPartitions demands that each claim is in the partition of its day.
-func (g *crowd) inTheirPartitions() {
+func (g *consumerGroup) inTheirPartitions() {
 	g.t.Helper()
 	rows, err := g.w.pool.Query(g.t.Context(), `SELECT tableoid::regclass::text, event_id FROM onceward.processed_events`)
 	require.NoError(g.t, err)
@@ -115,7 +115,7 @@ func TestEventsFromTheFuture(t *testing.T) {
 	onVersions(t, func(t *testing.T, version string) {
 		t.Parallel()
 		const future, each = 30, 200
-		g := newCrowd(t, version, 1)
+		g := newConsumerGroup(t, version, 1)
 		g.window, g.healthy, g.types = day, true, []string{"Tx", "Batch", "Set"}
 		g.since(time.Now().Add(-3 * day))
 		g.start(2, 0)

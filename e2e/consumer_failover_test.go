@@ -74,9 +74,9 @@ func TestConsumerFailover(t *testing.T) {
 	})
 }
 
-// failover is a crowd whose database has a standby.
+// failover is a consumerGroup whose database has a standby.
 type failover struct {
-	*crowd
+	*consumerGroup
 	*replicated
 	t       *testing.T
 	version string
@@ -86,7 +86,7 @@ type failover struct {
 func newFailover(t *testing.T, version string) *failover {
 	t.Helper()
 	r := newReplicated(t, version)
-	f := &failover{crowd: newCrowdIn(newWorldOn(t, r.primary), newWorld(t, version), 1), replicated: r, t: t, version: version}
+	f := &failover{consumerGroup: newConsumerGroupIn(newEnvironmentOn(t, r.primary), newEnvironment(t, version), 1), replicated: r, t: t, version: version}
 	f.dsn = r.eitherDSN(f.w, billingLogin)
 	// Each effect says in which history it was made: 00000001 before the failover.
 	f.w.execute(`ALTER TABLE effects ADD COLUMN timeline text NOT NULL DEFAULT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)`)

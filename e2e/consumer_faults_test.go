@@ -23,7 +23,7 @@ func TestConsumerUnderFaults(t *testing.T) {
 	onVersions(t, func(t *testing.T, version string) {
 		length, seed := lengthOf(t, 10*time.Second, time.Minute), seedOf(t)
 		began := time.Now()
-		g := newCrowd(t, version, seed)
+		g := newConsumerGroup(t, version, seed)
 		g.produce(max(2000, 20_000*int(length/time.Second)/60))
 		g.gather()
 		g.harm(length)
@@ -59,7 +59,7 @@ func crashMatrix(t *testing.T, version string) {
 		for _, eventType := range types {
 			t.Run(point+" "+eventType, func(t *testing.T) {
 				t.Parallel() // most of it is waiting for Kafka to miss the dead
-				g := newCrowd(t, version, 1)
+				g := newConsumerGroup(t, version, 1)
 				g.types, g.healthy = []string{eventType}, true
 				g.produce(20)
 				c := newConsumerProcess(t, g.task(g.group, 0, point))
@@ -78,7 +78,7 @@ func crashMatrix(t *testing.T, version string) {
 
 // gather starts four consumers, two of which read the whole topic for themselves,
 // as zombies would.
-func (g *crowd) gather() {
+func (g *consumerGroup) gather() {
 	for i := range 4 {
 		kafkaGroup := g.group
 		if i > 1 {
@@ -91,7 +91,7 @@ func (g *crowd) gather() {
 }
 
 // harm kills processes and connections at random for the given time.
-func (g *crowd) harm(length time.Duration) {
+func (g *consumerGroup) harm(length time.Duration) {
 	ctx, cancel := context.WithTimeout(g.t.Context(), length)
 	defer cancel()
 	for ctx.Err() == nil {

@@ -26,7 +26,7 @@ func TestLateBacklog(t *testing.T) {
 	onVersions(t, func(t *testing.T, version string) {
 		t.Run("ConsumerDown", func(t *testing.T) {
 			t.Parallel()
-			o := newBacklog(t, newWorld(t, version))
+			o := newBacklog(t, newEnvironment(t, version))
 			middle := o.began.Add(day + 6*time.Hour)
 			o.spread(events/2, o.began, middle)
 			o.produce(events / 2)
@@ -40,7 +40,7 @@ func TestLateBacklog(t *testing.T) {
 		})
 		t.Run("RelayDown", func(t *testing.T) {
 			t.Parallel()
-			o := newBacklog(t, newWorld(t, version))
+			o := newBacklog(t, newEnvironment(t, version))
 			relay := o.relay()
 			relay.kill()
 			o.spread(events, o.began, time.Now())
@@ -56,7 +56,7 @@ func TestLateBacklog(t *testing.T) {
 			cluster, err := kafkaserver.Start(t.Context(), kafkaserver.Options{Settings: map[string]string{"group.min.session.timeout.ms": "1000"}})
 			require.NoError(t, err)
 			stopAtTheEnd(t, cluster)
-			o := newBacklog(t, newWorldBetween(t, postgres(t, version), cluster.Addrs()))
+			o := newBacklog(t, newEnvironmentBetween(t, postgres(t, version), cluster.Addrs()))
 			relay := o.relay()
 			o.start(2, 0)
 			require.NoError(t, cluster.StopBroker(t.Context(), 0))
@@ -72,17 +72,17 @@ func TestLateBacklog(t *testing.T) {
 	})
 }
 
-// backlog is a crowd whose group had finished everything up to a noon at which
+// backlog is a consumerGroup whose group had finished everything up to a noon at which
 // something broke, more than window and a day ago.
 type backlog struct {
-	*crowd
+	*consumerGroup
 	t     *testing.T
 	began time.Time
 }
 
-func newBacklog(t *testing.T, w *world) *backlog {
+func newBacklog(t *testing.T, w *environment) *backlog {
 	t.Helper()
-	o := &backlog{crowd: newCrowdIn(w, w, 1), t: t}
+	o := &backlog{consumerGroup: newConsumerGroupIn(w, w, 1), t: t}
 	o.window = day
 	o.began = partition.Day(time.Now()).Add(-o.window - 2*day).Add(12 * time.Hour)
 	o.since(o.began.Add(-day - o.window))

@@ -46,9 +46,9 @@ func TestConsumerMoves(t *testing.T) {
 	}
 }
 
-// mover makes moves against a crowd, and knows of each event what has to come of it.
+// mover makes moves against a consumerGroup, and knows of each event what has to come of it.
 type mover struct {
-	*crowd
+	*consumerGroup
 	*replicated // nil: there is no standby, or it leads by now
 	t           *testing.T
 	seed        uint64
@@ -96,16 +96,16 @@ const (
 
 func newMover(t *testing.T, version string, seed uint64, server, defect string) *mover {
 	m := &mover{t: t, seed: seed, defect: defect, began: time.Now(), limit: time.Minute, told: map[string]*toldEvent{}, counts: map[string]int{}}
-	outside := newWorld(t, version)
+	outside := newEnvironment(t, version)
 	switch server {
 	case onShared:
-		m.crowd = newCrowdIn(newWorld(t, version), outside, seed)
+		m.consumerGroup = newConsumerGroupIn(newEnvironment(t, version), outside, seed)
 	case withStandby:
 		m.replicated = newReplicated(t, version)
-		m.crowd = newCrowdIn(newWorldBetween(t, m.primary, m.kafka()), outside, seed)
+		m.consumerGroup = newConsumerGroupIn(newEnvironmentBetween(t, m.primary, m.kafka()), outside, seed)
 		m.dsn = m.eitherDSN(m.w, billingLogin)
 	case onSnapshots:
-		m.crowd = newCrowdIn(newWorldBetween(t, ownServer(t, version, nil), m.kafka()), outside, seed)
+		m.consumerGroup = newConsumerGroupIn(newEnvironmentBetween(t, ownServer(t, version, nil), m.kafka()), outside, seed)
 	}
 	if seed%3 > 0 {
 		m.refusing = "Set"

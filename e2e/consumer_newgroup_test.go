@@ -29,7 +29,7 @@ func TestNewGroupOnOldTopic(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				g := newCrowd(t, version, 1)
+				g := newConsumerGroup(t, version, 1)
 				g.window, g.healthy, g.types = 7*day, true, []string{"Tx", "Batch", "Set", "Batch", "Set"}
 				g.spread(events, time.Now().Add(-30*day), time.Now().Add(-10*day))
 				g.produce(events)
@@ -76,7 +76,7 @@ func TestNewGroupOnOldTopic(t *testing.T) {
 // claims are gone. What it returns lets it begin again a little before the end, as
 // after offsets were set back by hand, and says how many it took again: they are known
 // to be finished, and neither applied nor kept as letters.
-func (g *crowd) older() func() int {
+func (g *consumerGroup) older() func() int {
 	g.t.Helper()
 	const back = 8
 	older := g.group + "-older"

@@ -26,7 +26,7 @@ const day = 24 * time.Hour
 
 // since registers the group as if it had been started when its floor lay there,
 // with partitions from there on. Call it once, before any consumer.
-func (g *crowd) since(floor time.Time) {
+func (g *consumerGroup) since(floor time.Time) {
 	g.t.Helper()
 	floor = partition.Day(floor)
 	for login, table := range map[string][2]string{
@@ -38,13 +38,13 @@ func (g *crowd) since(floor time.Time) {
 	g.register(g.group, floor)
 }
 
-func (g *crowd) register(group string, floor time.Time) {
+func (g *consumerGroup) register(group string, floor time.Time) {
 	g.w.execute(`INSERT INTO onceward.dedup_windows (consumer_group, class, time_window, floor, raised_at, registered_at) VALUES ($1, '*', $2, $3, $3, $3)`,
 		group, g.window, floor)
 }
 
 // spread gives n events times from one to another, evenly, and then those of now.
-func (g *crowd) spread(n int, from, to time.Time) {
+func (g *consumerGroup) spread(n int, from, to time.Time) {
 	step, i := to.Sub(from)/time.Duration(n), 0
 	g.times = func() time.Time {
 		i++
@@ -56,7 +56,7 @@ func (g *crowd) spread(n int, from, to time.Time) {
 }
 
 // relay starts a relay, and waits until it holds its slot.
-func (g *crowd) relay() *relayProcess {
+func (g *consumerGroup) relay() *relayProcess {
 	g.t.Helper()
 	r := g.w.newRelay(g.w.config(`admin: {listen: "off"}`, "checkpoint_interval: 50ms"), "")
 	r.start()
@@ -65,7 +65,7 @@ func (g *crowd) relay() *relayProcess {
 }
 
 // enqueue commits n events to the outbox.
-func (g *crowd) enqueue(n int) {
+func (g *consumerGroup) enqueue(n int) {
 	g.t.Helper()
 	for n > 0 {
 		size := min(n, 50)
@@ -84,7 +84,7 @@ func (g *crowd) enqueue(n int) {
 // maintain does what the maintainer does in the course of days, every few
 // minutes: until nothing changes any more. The minute for which a floor has to
 // stand before a partition goes is taken out of the table.
-func (g *crowd) maintain() retention.Report {
+func (g *consumerGroup) maintain() retention.Report {
 	g.t.Helper()
 	conn, err := pgx.Connect(g.t.Context(), g.w.dsn(consumerMaintainerLogin))
 	require.NoError(g.t, err)
@@ -114,12 +114,12 @@ func changed(r retention.Report) bool {
 }
 
 // floor is that of the group.
-func (g *crowd) floor() time.Time {
+func (g *consumerGroup) floor() time.Time {
 	return scalar[time.Time](g.w, `SELECT floor FROM onceward.dedup_windows WHERE consumer_group = $1`, g.group).UTC()
 }
 
 // oldestClaims is where the oldest partition begins.
-func (g *crowd) oldestClaims() time.Time {
+func (g *consumerGroup) oldestClaims() time.Time {
 	g.t.Helper()
 	days, err := partition.List(g.t.Context(), g.w.pool, "onceward.processed_events")
 	require.NoError(g.t, err)
@@ -129,7 +129,7 @@ func (g *crowd) oldestClaims() time.Time {
 }
 
 // start starts consumers of the group.
-func (g *crowd) start(consumers, fail int) {
+func (g *consumerGroup) start(consumers, fail int) {
 	for range consumers {
 		c := newConsumerProcess(g.t, g.task(g.group, fail, ""))
 		c.start()
@@ -137,7 +137,7 @@ func (g *crowd) start(consumers, fail int) {
 	}
 }
 
-func (g *crowd) stop() {
+func (g *consumerGroup) stop() {
 	for _, c := range g.consumers {
 		c.stop()
 	}
@@ -147,19 +147,19 @@ func (g *crowd) stop() {
 // rewind makes the group begin at the earliest offset again, as an operator may,
 // or as Kafka does with a group that was away too long. It waits until Kafka has
 // missed the members that were killed.
-func (g *crowd) rewind() {
+func (g *consumerGroup) rewind() {
 	g.t.Helper()
 	eventually(g.t, "the group's offsets are deleted", time.Minute, func() bool { return g.w.admin.DeleteConsumerGroup(g.group) == nil })
 }
 
 // letters counts dead letters by reason.
-func (g *crowd) letters() map[string]int {
+func (g *consumerGroup) letters() map[string]int {
 	g.t.Helper()
 	rows, err := g.w.pool.Query(g.t.Context(), `SELECT reason, count(*)::int FROM onceward.consumer_dead_letters GROUP BY 1`)
 	return g.byReason(rows, err)
 }
 
-func (g *crowd) byReason(rows pgx.Rows, err error) map[string]int {
+func (g *consumerGroup) byReason(rows pgx.Rows, err error) map[string]int {
 	g.t.Helper()
 	require.NoError(g.t, err)
 	found := map[string]int{}
@@ -174,7 +174,7 @@ func (g *crowd) byReason(rows pgx.Rows, err error) map[string]int {
 }
 
 // send writes records as they are.
-func (g *crowd) send(messages ...*sarama.ProducerMessage) {
+func (g *consumerGroup) send(messages ...*sarama.ProducerMessage) {
 	g.t.Helper()
 	producer, err := sarama.NewSyncProducer(g.w.brokers, kafkaConfig())
 	require.NoError(g.t, err)

@@ -11,7 +11,7 @@ import (
 // mend lets some of the events that could not be applied be applicable from now
 // on, and asks for the redrive of all open letters: those that are not mended come
 // back open.
-func (g *crowd) mend() {
+func (g *consumerGroup) mend() {
 	g.t.Helper()
 	g.w.execute(`INSERT INTO mended SELECT namespace || ':' || event_id FROM onceward.consumer_dead_letters
 		WHERE state = 'open' AND reason = 'handler' AND hashtext(event_id::text) % 2 = 0 ON CONFLICT DO NOTHING`)
@@ -19,7 +19,7 @@ func (g *crowd) mend() {
 }
 
 // redrive asks for the open letters of a reason, as outboxctl does for an operator.
-func (g *crowd) redrive(reason string) {
+func (g *consumerGroup) redrive(reason string) {
 	g.t.Helper()
 	tag, err := g.operator.Exec(g.t.Context(), `WITH asked AS (
 		UPDATE onceward.consumer_dead_letters SET state = 'requested', generation = generation + 1, decided_at = clock_timestamp(), decided_by = session_user, decided_why = 'test'
@@ -32,7 +32,7 @@ func (g *crowd) redrive(reason string) {
 
 // finishRedrives asks again for what was mended, until all of it is redriven: an
 // attempt may have failed for other reasons.
-func (g *crowd) finishRedrives() {
+func (g *consumerGroup) finishRedrives() {
 	g.t.Helper()
 	const mended = `SELECT count(*) FROM onceward.consumer_dead_letters JOIN mended ON key = namespace || ':' || event_id WHERE reason = 'handler'`
 	g.mended = scalar[int](g.w, mended)

@@ -58,10 +58,10 @@ func TestReplayBelowFloor(t *testing.T) {
 	})
 }
 
-// forgotten is a crowd that has applied events of three days, and whose claims of
+// forgotten is a consumerGroup that has applied events of three days, and whose claims of
 // the first of them are gone, because its window is one.
 type forgotten struct {
-	*crowd
+	*consumerGroup
 	t          *testing.T
 	relay      *relayProcess
 	below      int          // events below the floor
@@ -70,11 +70,11 @@ type forgotten struct {
 
 func newForgotten(t *testing.T, version string, events int) *forgotten {
 	t.Helper()
-	f := &forgotten{crowd: newCrowd(t, version, 1), t: t}
+	f := &forgotten{consumerGroup: newConsumerGroup(t, version, 1), t: t}
 	f.window, f.healthy, f.types = day, true, []string{"Tx", "Batch", "Set"}
 	began := time.Now().Add(-3 * day)
 	f.since(began.Add(-f.window))
-	f.relay = f.crowd.relay()
+	f.relay = f.consumerGroup.relay()
 	f.spread(events-100, began, time.Now()) // the last ones are of now, in every partition
 	f.enqueue(events)
 	f.start(2, 0)

@@ -18,7 +18,7 @@ import (
 func TestACopyBesideTheOriginal(t *testing.T) {
 	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
-		w := ownWorld(t, version, nil)
+		w := ownEnvironment(t, version, nil)
 		original := w.server
 		w.prepareTables()
 		r := staying(w, "checkpoint_interval: 50ms")

@@ -29,7 +29,7 @@ func TestOperatorDecides(t *testing.T) {
 	for _, mode := range []string{"idempotent", "exactly-once"} {
 		for _, version := range versions {
 			t.Run(mode+"/PostgreSQL"+version, func(t *testing.T) {
-				r := newReplays(t, newWorld(t, version), mode)
+				r := newReplays(t, newEnvironment(t, version), mode)
 				r.makeTopic(r.name+".other", nil)
 				r.decideLetters()
 				r.pauseAndResume()
@@ -100,7 +100,7 @@ func (r *replays) keys(topic, aggregate string) (keys []string) {
 func (r *replays) letters(n int) {
 	r.t.Helper()
 	eventually(r.t, "the letters are written", 30*time.Second, func() bool {
-		return scalar[int](r.world, `SELECT count(*) FROM onceward.dead_letters WHERE state = 'open'`) == n
+		return scalar[int](r.environment, `SELECT count(*) FROM onceward.dead_letters WHERE state = 'open'`) == n
 	})
 }
 
@@ -194,7 +194,7 @@ func (r *replays) haltAndSkip() {
 	require.Contains(t, r.order(0, "skip", bad, "--reason", "2 MB of logs", "--yes"), "leaves out "+bad)
 	r.arrives(r.topic(), behind)
 	require.Equal(t, []string{behind}, r.keys(r.topic(), "h"))
-	require.Equal(t, "discarded "+operatorLogin+" 2 MB of logs", scalar[string](r.world,
+	require.Equal(t, "discarded "+operatorLogin+" 2 MB of logs", scalar[string](r.environment,
 		`SELECT concat_ws(' ', state, decided_by, decided_why) FROM onceward.dead_letters WHERE namespace || ':' || letter_id = $1`, bad))
 	r.arrives(r.topic(), r.small("h"))
 	require.NotContains(t, r.order(0, "status"), "told to skip")

@@ -24,10 +24,10 @@ func TestNoDefectInProduction(t *testing.T) {
 	}
 }
 
-// injected is a world whose relay streams with a defect.
-func injected(t *testing.T, defect string, config ...string) (*world, *relayProcess) {
+// injected is an environment whose relay streams with a defect.
+func injected(t *testing.T, defect string, config ...string) (*environment, *relayProcess) {
 	t.Helper()
-	w := newWorld(t, versions[0])
+	w := newEnvironment(t, versions[0])
 	w.execute(`ALTER DATABASE ` + w.name + ` SET wal_sender_timeout = '1s'`)
 	w.install()
 	w.createTopic(nil)

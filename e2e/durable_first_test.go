@@ -34,8 +34,8 @@ func TestDurableFirstCatchesDefects(t *testing.T) {
 }
 
 // durableFirst returns a relay that was killed while its checkpoint waited.
-func durableFirst(t *testing.T, version, defect string) (*world, *relayProcess, *writers) {
-	w := newWorld(t, version)
+func durableFirst(t *testing.T, version, defect string) (*environment, *relayProcess, *writers) {
+	w := newEnvironment(t, version)
 	w.execute(`ALTER DATABASE ` + w.name + ` SET wal_sender_timeout = '1s'`) // a status update every 333 ms
 	w.install()
 	w.createTopic(nil)
@@ -72,7 +72,7 @@ func durableFirst(t *testing.T, version, defect string) (*world, *relayProcess, 
 }
 
 // told waits for three status updates.
-func told(t *testing.T, w *world) {
+func told(t *testing.T, w *environment) {
 	t.Helper()
 	said := map[string]bool{}
 	eventually(t, "three status updates come in", 30*time.Second, func() bool {
@@ -86,7 +86,7 @@ const slotAhead = `SELECT s.confirmed_flush_lsn > r.confirmed_lsn FROM pg_replic
 
 // holdCheckpoint locks the relay's row until release is called, at a moment at
 // which it is the statement of the checkpoint that waits for it.
-func holdCheckpoint(t *testing.T, w *world) (release func()) {
+func holdCheckpoint(t *testing.T, w *environment) (release func()) {
 	t.Helper()
 	for range 100 {
 		held, err := w.pool.Begin(t.Context())

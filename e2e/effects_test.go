@@ -47,7 +47,7 @@ func effects(t *testing.T, o outcome) {
 
 // failingOnce is a handler that writes its effect and then fails, the first time
 // it meets the key; before it succeeds it makes sure that no claim was left.
-func failingOnce(t *testing.T, w *world, key string) consumer.TxHandler {
+func failingOnce(t *testing.T, w *environment, key string) consumer.TxHandler {
 	failed := false
 	return func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
 		if _, err := tx.Exec(ctx, `INSERT INTO effects VALUES ($1)`, ev.Key.String()); err != nil {
@@ -72,7 +72,7 @@ func failingOnce(t *testing.T, w *world, key string) consumer.TxHandler {
 
 // consume starts a consumer group with the handler; the function returned stops
 // it and is safe to call twice.
-func consume(t *testing.T, w *world, handler consumer.TxHandler) (stop func()) {
+func consume(t *testing.T, w *environment, handler consumer.TxHandler) (stop func()) {
 	pool, err := pgxpool.New(t.Context(), w.dsn(billingLogin))
 	require.NoError(t, err)
 	processor, err := consumer.New(t.Context(), consumer.Config{Group: "g-" + w.name, DB: pool})

@@ -29,7 +29,7 @@ func TestStandbyNeverFences(t *testing.T) {
 		standby.start()
 		looks := map[string]bool{}
 		eventually(t, "the standby looks for the slot", 30*time.Second, func() bool {
-			looks[looked(a.world)] = true
+			looks[looked(a.environment)] = true
 			return len(looks) > 3 || a.producers("standby") > 0
 		})
 		require.Zero(t, a.producers("standby"), "a standby asks for no producer")

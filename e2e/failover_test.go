@@ -21,7 +21,7 @@ func TestFailover(t *testing.T) {
 	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
 		t.Run("SlotKept", func(t *testing.T) {
-			w := ownWorld(t, version, nil)
+			w := ownEnvironment(t, version, nil)
 			r := streaming(t, w, "checkpoint_interval: 50ms")
 			watch := watchPositions(t, w)
 			caughtUp(t, w, r)
@@ -38,7 +38,7 @@ func TestFailover(t *testing.T) {
 			t.Logf("PostgreSQL %s: promoted; %d sessions, %d events, %d records, %d extra copies", version, sessions(r), committed, records, copies)
 		})
 		t.Run("SlotGone", func(t *testing.T) {
-			w := ownWorld(t, version, nil)
+			w := ownEnvironment(t, version, nil)
 			r := streaming(t, w, "checkpoint_interval: 50ms")
 			caughtUp(t, w, r)
 			promoted(t, w, true)
@@ -54,7 +54,7 @@ func TestFailover(t *testing.T) {
 			if !full() && version == versions[0] {
 				t.Skip("both in the long form")
 			}
-			w := ownWorld(t, version, nil)
+			w := ownEnvironment(t, version, nil)
 			w.prepareTables()
 			r := staying(w, "checkpoint_interval: 50ms")
 			begins(t, w, r)
@@ -89,14 +89,14 @@ func TestFailover(t *testing.T) {
 
 // promoted restarts the server as a standby, without its slots if they are to be
 // lost, and promotes it.
-func promoted(t *testing.T, w *world, slotsLost bool) {
+func promoted(t *testing.T, w *environment, slotsLost bool) {
 	t.Helper()
 	require.NoError(t, w.server.Halt(t.Context(), pgserver.Fast))
 	asStandbyAgain(t, w, slotsLost)
 }
 
 // asStandbyAgain starts the server, which is down, as a standby, and promotes it.
-func asStandbyAgain(t *testing.T, w *world, slotsLost bool) {
+func asStandbyAgain(t *testing.T, w *environment, slotsLost bool) {
 	t.Helper()
 	ctx, data := t.Context(), w.server.DataDir()
 	require.NoError(t, os.WriteFile(filepath.Join(data, "standby.signal"), nil, 0o644))

@@ -67,7 +67,7 @@ func kafkaCheckpoint(ctx context.Context, client *kgo.Client, group string) (at 
 // id is the transactional id of the arena's relay, and the name of its group.
 func (a *arena) id() string {
 	a.t.Helper()
-	return "onceward-" + scalar[string](a.world, `SELECT system_identifier::text FROM pg_control_system()`) + "-" + a.slot()
+	return "onceward-" + scalar[string](a.environment, `SELECT system_identifier::text FROM pg_control_system()`) + "-" + a.slot()
 }
 
 // transactionState asks the coordinator for the state of the relay's transaction,

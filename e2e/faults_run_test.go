@@ -99,7 +99,7 @@ func (s *siege) run(t *testing.T) {
 	}
 	s.nemesis = newNemesis(s.a)
 	s.nemesis.patience = max(s.nemesis.patience, s.patience)
-	s.watch = watchPositions(t, s.a.world)
+	s.watch = watchPositions(t, s.a.environment)
 	if s.exactlyOnce {
 		s.kafka = s.a.watchCheckpoints()
 	}
@@ -271,7 +271,7 @@ func (a *arena) sessionStarts() (starts []pglogrepl.LSN) {
 
 // report is one line for the evidence.
 func (s *siege) report() string {
-	transactions := scalar[int](s.a.world, `SELECT count(DISTINCT tx_id) FROM onceward.outbox`)
+	transactions := scalar[int](s.a.environment, `SELECT count(DISTINCT tx_id) FROM onceward.outbox`)
 	samples := s.watch.samples
 	if s.kafka != nil {
 		samples += s.kafka.samples

@@ -92,17 +92,17 @@ func impatientPostgres(t *testing.T, version string) *pgserver.Server {
 	return shared.postgres[name]
 }
 
-// arena is a world between faults: its relays reach Kafka and PostgreSQL only
+// arena is an environment between faults: its relays reach Kafka and PostgreSQL only
 // through proxies. The superuser, the writers and the other brokers do not.
 type arena struct {
-	*world
+	*environment
 	ground   *ground
 	postgres *kafkaproxy.Link // the relays' way to the server
 	relays   []*relayProcess
 	logs     []string // of all relays, those that were replaced included
 }
 
-// newArena makes a world on the shared servers, with its topic.
+// newArena makes an environment on the shared servers, with its topic.
 func newArena(t *testing.T, version string, brokers int) *arena {
 	t.Helper()
 	return newArenaOf(t, version, brokers, 6)
@@ -113,13 +113,13 @@ func newArenaOf(t *testing.T, version string, brokers int, partitions int32) *ar
 	return newArenaOn(t, impatientPostgres(t, version), brokers, partitions)
 }
 
-// newArenaOn makes a world on a server of the caller's choice.
+// newArenaOn makes an environment on a server of the caller's choice.
 func newArenaOn(t *testing.T, server *pgserver.Server, brokers int, partitions int32) *arena {
 	t.Helper()
 	g := faultyKafka(t, brokers)
-	a := &arena{world: newWorldBetween(t, server, g.cluster.Addrs()), ground: g}
+	a := &arena{environment: newEnvironmentBetween(t, server, g.cluster.Addrs()), ground: g}
 	a.partitions = partitions
-	t.Cleanup(a.heal) // before the world closes
+	t.Cleanup(a.heal) // before the environment closes
 	way := kafkaproxy.New()
 	t.Cleanup(func() { require.NoError(t, way.Close()) })
 	dsn, err := url.Parse(a.server.DSN(a.name))
@@ -131,7 +131,7 @@ func newArenaOn(t *testing.T, server *pgserver.Server, brokers int, partitions i
 	return a
 }
 
-// heal ends the faults of the network and gives the world an admin client that
+// heal ends the faults of the network and gives the environment an admin client that
 // has not met them.
 func (a *arena) heal() {
 	a.ground.network.Heal()
@@ -205,8 +205,8 @@ func sessionsIn(r *relayProcess) int {
 // makes included, or a relay ends by itself.
 func (a *arena) confirmed(limit time.Duration) {
 	a.t.Helper()
-	last := scalar[string](a.world, `SELECT pg_current_wal_insert_lsn()::text`)
-	writeOne(a.t, a.world)
+	last := scalar[string](a.environment, `SELECT pg_current_wal_insert_lsn()::text`)
+	writeOne(a.t, a.environment)
 	ended := false
 	eventually(a.t, "everything is published and confirmed", limit, func() bool {
 		for _, r := range a.relays {
@@ -218,7 +218,7 @@ func (a *arena) confirmed(limit time.Duration) {
 				}
 			}
 		}
-		return ended || scalar[bool](a.world, `SELECT coalesce(confirmed_flush_lsn > $1::pg_lsn, false) FROM pg_replication_slots WHERE slot_name = $2`, last, a.slot())
+		return ended || scalar[bool](a.environment, `SELECT coalesce(confirmed_flush_lsn > $1::pg_lsn, false) FROM pg_replication_slots WHERE slot_name = $2`, last, a.slot())
 	})
 	require.False(a.t, ended, "a relay ended by itself")
 }

@@ -17,13 +17,13 @@ import (
 // one of them or of both: the relay stops all the same, and the event is published once.
 func TestFilledLeafAttachedBeforeACrash(t *testing.T) {
 	t.Parallel()
-	for name, attach := range map[string]func(w *world, f *filledLeaf, fill string){
-		"both are replayed": func(w *world, f *filledLeaf, fill string) {
+	for name, attach := range map[string]func(w *environment, f *filledLeaf, fill string){
+		"both are replayed": func(w *environment, f *filledLeaf, fill string) {
 			w.execute("CHECKPOINT")
 			w.attachEmpty(25)
 			w.execute(f.create() + "; " + fill + "; " + f.attach())
 		},
-		"the attaching is replayed": func(w *world, f *filledLeaf, fill string) {
+		"the attaching is replayed": func(w *environment, f *filledLeaf, fill string) {
 			tx, err := w.pool.Begin(w.t.Context())
 			require.NoError(w.t, err)
 			_, err = tx.Exec(w.t.Context(), "SELECT 1; SELECT 2; "+f.create()+"; "+fill)
@@ -37,7 +37,7 @@ func TestFilledLeafAttachedBeforeACrash(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			onVersions(t, func(t *testing.T, version string) {
-				w := ownWorld(t, version, map[string]string{"full_page_writes": "off"}) // or a page of before the crash may come whole from the log
+				w := ownEnvironment(t, version, map[string]string{"full_page_writes": "off"}) // or a page of before the crash may come whole from the log
 				w.prepareTables()
 				r := startRelay(t, w, "checkpoint_interval: 50ms")
 				caughtUp(t, w, r)
@@ -62,7 +62,7 @@ func TestFilledLeafAttachedBeforeACrash(t *testing.T) {
 }
 
 // attachEmpty makes a partition of one day that nobody writes to.
-func (w *world) attachEmpty(daysOld int) {
+func (w *environment) attachEmpty(daysOld int) {
 	f := newFilledLeaf(w.t, w, daysOld)
 	w.execute(f.create() + "; " + f.attach())
 }

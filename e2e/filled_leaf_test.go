@@ -19,7 +19,7 @@ type filledLeaf struct {
 	name string
 }
 
-func newFilledLeaf(t *testing.T, w *world, daysOld int) *filledLeaf {
+func newFilledLeaf(t *testing.T, w *environment, daysOld int) *filledLeaf {
 	day := partition.Day(time.Now()).AddDate(0, 0, -daysOld)
 	return &filledLeaf{oldDays: &oldDays{t: t, w: w, day: day}, name: "outbox_" + day.Format("20060102")}
 }
@@ -74,8 +74,8 @@ func (f *filledLeaf) notPublished(key, problem string) {
 // detached again.
 func TestFilledLeafAttached(t *testing.T) {
 	t.Parallel()
-	for state, attach := range map[string]func(w *world, r *relayProcess, f *filledLeaf) (key string){
-		"running": func(w *world, r *relayProcess, f *filledLeaf) string {
+	for state, attach := range map[string]func(w *environment, r *relayProcess, f *filledLeaf) (key string){
+		"running": func(w *environment, r *relayProcess, f *filledLeaf) string {
 			fill, key := f.fill()
 			w.execute(f.create())
 			w.execute(fill)
@@ -83,22 +83,22 @@ func TestFilledLeafAttached(t *testing.T) {
 			w.execute(f.attach())
 			return key
 		},
-		"in one transaction": func(w *world, _ *relayProcess, f *filledLeaf) string {
+		"in one transaction": func(w *environment, _ *relayProcess, f *filledLeaf) string {
 			fill, key := f.fill()
 			w.execute(f.create() + "; " + fill + "; " + f.attach())
 			return key
 		},
-		"in a savepoint": func(w *world, _ *relayProcess, f *filledLeaf) string {
+		"in a savepoint": func(w *environment, _ *relayProcess, f *filledLeaf) string {
 			fill, key := f.fill()
 			w.execute("BEGIN; SAVEPOINT a; " + f.create() + "; " + fill + "; " + f.attach() + "; RELEASE a; COMMIT")
 			return key
 		},
-		"in a block": func(w *world, _ *relayProcess, f *filledLeaf) string {
+		"in a block": func(w *environment, _ *relayProcess, f *filledLeaf) string {
 			fill, key := f.fill()
 			w.execute("DO $$ BEGIN " + f.create() + "; " + fill + "; " + f.attach() + "; EXCEPTION WHEN duplicate_table THEN NULL; END $$")
 			return key
 		},
-		"in a savepoint that is open over a snapshot": func(w *world, r *relayProcess, f *filledLeaf) string {
+		"in a savepoint that is open over a snapshot": func(w *environment, r *relayProcess, f *filledLeaf) string {
 			fill, key := f.fill()
 			w.execute(f.create())
 			w.execute(fill)
@@ -111,7 +111,7 @@ func TestFilledLeafAttached(t *testing.T) {
 			require.NoError(w.t, attaching.Commit(w.t.Context()))
 			return key
 		},
-		"without a lower bound": func(w *world, r *relayProcess, f *filledLeaf) string {
+		"without a lower bound": func(w *environment, r *relayProcess, f *filledLeaf) string {
 			fill, key := f.fill()
 			w.execute(f.create())
 			w.execute(fill)
@@ -119,7 +119,7 @@ func TestFilledLeafAttached(t *testing.T) {
 			w.execute(strings.Replace(f.attach(), "('"+outbox.FirstID(f.day).String()+"')", "(MINVALUE)", 1))
 			return key
 		},
-		"to a partition of a partition": func(w *world, r *relayProcess, f *filledLeaf) string {
+		"to a partition of a partition": func(w *environment, r *relayProcess, f *filledLeaf) string {
 			fill, key := f.fill()
 			above := "onceward." + f.name + "_above"
 			w.execute("CREATE TABLE " + above + " (LIKE onceward.outbox INCLUDING DEFAULTS INCLUDING CONSTRAINTS) PARTITION BY RANGE (id); ALTER TABLE " + above + " OWNER TO onceward_owner")
@@ -130,7 +130,7 @@ func TestFilledLeafAttached(t *testing.T) {
 			w.execute(strings.Replace(f.attach(), "onceward.outbox ", above+" ", 1))
 			return key
 		},
-		"in one transaction, and a detach was rolled back": func(w *world, r *relayProcess, f *filledLeaf) string {
+		"in one transaction, and a detach was rolled back": func(w *environment, r *relayProcess, f *filledLeaf) string {
 			fill, key := f.fill()
 			r.stop()
 			w.execute(f.create() + "; " + fill + "; " + f.attach())
@@ -138,7 +138,7 @@ func TestFilledLeafAttached(t *testing.T) {
 			r.start()
 			return key
 		},
-		"in one transaction, and a delete was rolled back": func(w *world, r *relayProcess, f *filledLeaf) string {
+		"in one transaction, and a delete was rolled back": func(w *environment, r *relayProcess, f *filledLeaf) string {
 			fill, key := f.fill()
 			r.stop()
 			w.execute(f.create() + "; " + fill + "; " + f.attach())
@@ -146,7 +146,7 @@ func TestFilledLeafAttached(t *testing.T) {
 			r.start()
 			return key
 		},
-		"in one transaction, and written anew": func(w *world, r *relayProcess, f *filledLeaf) string {
+		"in one transaction, and written anew": func(w *environment, r *relayProcess, f *filledLeaf) string {
 			fill, key := f.fill()
 			r.stop()
 			w.execute(f.create() + "; " + fill + "; " + f.attach())
@@ -154,7 +154,7 @@ func TestFilledLeafAttached(t *testing.T) {
 			r.start()
 			return key
 		},
-		"of transactions that nobody has begun here": func(w *world, r *relayProcess, f *filledLeaf) string {
+		"of transactions that nobody has begun here": func(w *environment, r *relayProcess, f *filledLeaf) string {
 			fill, key := f.fill()
 			w.execute(f.create())
 			w.execute(fill)
@@ -163,7 +163,7 @@ func TestFilledLeafAttached(t *testing.T) {
 			w.execute(f.attach())
 			return key
 		},
-		"in a savepoint that is open over the last snapshot of an earlier release": func(w *world, r *relayProcess, f *filledLeaf) string {
+		"in a savepoint that is open over the last snapshot of an earlier release": func(w *environment, r *relayProcess, f *filledLeaf) string {
 			fill, key := f.fill()
 			w.execute(f.create())
 			w.execute(fill)
@@ -179,14 +179,14 @@ func TestFilledLeafAttached(t *testing.T) {
 			r.start()
 			return key
 		},
-		"again, within a tick": func(w *world, r *relayProcess, f *filledLeaf) string {
+		"again, within a tick": func(w *environment, r *relayProcess, f *filledLeaf) string {
 			fill, key := f.fill()
 			w.execute(f.create() + "; " + f.attach())
 			covered(w, r)
 			w.execute(f.detach() + "; " + fill + "; " + f.attach())
 			return key
 		},
-		"stopped": func(w *world, r *relayProcess, f *filledLeaf) string {
+		"stopped": func(w *environment, r *relayProcess, f *filledLeaf) string {
 			fill, key := f.fill()
 			w.execute(f.create())
 			w.execute(fill)
@@ -242,7 +242,7 @@ func TestFilledLeafAttached(t *testing.T) {
 func TestFilledLeafAttachedBeforeABeginning(t *testing.T) {
 	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
-		w := ownWorld(t, version, nil) // a slot waits for the open transactions of its server
+		w := ownEnvironment(t, version, nil) // a slot waits for the open transactions of its server
 		w.prepareTables()
 		r := startRelay(t, w, "checkpoint_interval: 50ms")
 		f := newFilledLeaf(t, w, 20)
@@ -360,7 +360,7 @@ func detachWhileTheRelayLooks(t *testing.T, version string) {
 }
 
 // covered waits until the published snapshot sees what was committed before.
-func covered(w *world, r *relayProcess) {
+func covered(w *environment, r *relayProcess) {
 	w.t.Helper()
 	xid := scalar[string](w, `SELECT pg_current_xact_id()::text`)
 	writeOne(w.t, w)

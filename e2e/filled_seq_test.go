@@ -56,7 +56,7 @@ func TestFilledLeafOfAnySeq(t *testing.T) {
 			r.start()
 			seenBy(w, w.name)
 			r.stop()
-			in, old := (&replays{world: w}).inTopic(w.topic()), 0
+			in, old := (&replays{environment: w}).inTopic(w.topic()), 0
 			for key, state := range account(t, w) {
 				require.Equal(t, "published", state)
 				require.Positive(t, in[key], key)

@@ -19,7 +19,7 @@ func TestFirstStartBesideSlowCommits(t *testing.T) {
 	t.Parallel()
 	for i, start := range []string{"all", "now"} {
 		t.Run(start+"/PostgreSQL"+versions[i], func(t *testing.T) {
-			w := ownWorld(t, versions[i], nil)
+			w := ownEnvironment(t, versions[i], nil)
 			w.prepareTables()
 			writeOne(t, w)
 			load := produce(w, 3)
@@ -56,11 +56,11 @@ func TestFirstStartBesideSlowCommits(t *testing.T) {
 
 // slow lets commits of the server wait for a standby that never comes.
 type slow struct {
-	w    *world
+	w    *environment
 	conn *pgx.Conn // its own statements wait for nobody
 }
 
-func slowCommits(t *testing.T, w *world) *slow {
+func slowCommits(t *testing.T, w *environment) *slow {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), w.server.DSN("postgres"))
 	require.NoError(t, err)

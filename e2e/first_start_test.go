@@ -18,17 +18,17 @@ import (
 
 // producer writes single events of several aggregates until it is stopped.
 type producer struct {
-	w       *world
+	w       *environment
 	group   *errgroup.Group
 	stopped atomic.Bool
 	written atomic.Int64
 }
 
 // produce begins to write beside whatever the test does.
-func produce(w *world, writers int) *producer {
+func produce(w *environment, writers int) *producer {
 	w.t.Helper()
 	p := &producer{w: w, group: &errgroup.Group{}}
-	w.t.Cleanup(func() { p.stopped.Store(true) }) // before the world closes
+	w.t.Cleanup(func() { p.stopped.Store(true) }) // before the environment closes
 	for i := range writers {
 		aggregate := fmt.Sprintf("w-%d", i)
 		w.execute(`INSERT INTO counters VALUES ($1, 0) ON CONFLICT DO NOTHING`, aggregate)
@@ -61,23 +61,23 @@ func (p *producer) atLeast(n int64) {
 	eventually(p.w.t, "the producer goes on", time.Minute, func() bool { return p.written.Load() >= until })
 }
 
-func oneOf(ctx context.Context, w *world, writer int, aggregate string) error {
+func oneOf(ctx context.Context, w *environment, writer int, aggregate string) error {
 	return pgx.BeginFunc(ctx, w.app, func(tx pgx.Tx) error {
 		_, err := (&writers{namespace: w.name}).row(ctx, tx, writer, aggregate)
 		return err
 	})
 }
 
-// settled is a world with both sides installed, a topic, the tables that writeOne
+// settled is an environment with both sides installed, a topic, the tables that writeOne
 // needs, and no relay.
-func settled(t *testing.T, version string) *world {
+func settled(t *testing.T, version string) *environment {
 	t.Helper()
-	w := newWorld(t, version)
+	w := newEnvironment(t, version)
 	w.prepareTables()
 	return w
 }
 
-func (w *world) prepareTables() {
+func (w *environment) prepareTables() {
 	w.t.Helper()
 	w.install()
 	w.createTopic(nil)
@@ -99,7 +99,7 @@ func TestFirstStart(t *testing.T) {
 	}
 }
 
-func firstStart(t *testing.T, w *world, mode, start string) {
+func firstStart(t *testing.T, w *environment, mode, start string) {
 	ctx := t.Context()
 	for range 20 {
 		writeOne(t, w)
@@ -157,7 +157,7 @@ func firstStart(t *testing.T, w *world, mode, start string) {
 }
 
 // openEvent is a transaction of its own that has written an event.
-func (w *world) openEvent(aggregate string) pgx.Tx {
+func (w *environment) openEvent(aggregate string) pgx.Tx {
 	w.t.Helper()
 	w.execute(`INSERT INTO counters VALUES ($1, 0)`, aggregate)
 	conn, err := pgx.Connect(w.t.Context(), w.dsn(appLogin))
@@ -171,7 +171,7 @@ func (w *world) openEvent(aggregate string) pgx.Tx {
 }
 
 // owed counts the events that some relay still has to publish.
-func owed(w *world) int {
+func owed(w *environment) int {
 	w.t.Helper()
 	return scalar[int](w, `SELECT count(*) FROM onceward.outbox o, onceward.account(o.id, o.tx_id, o.seq) a WHERE a.state = 'pending'`)
 }
@@ -256,7 +256,7 @@ func TestFirstStartWithoutKafka(t *testing.T) {
 	}
 }
 
-func firstStartEmpty(t *testing.T, w *world, mode, crash string) {
+func firstStartEmpty(t *testing.T, w *environment, mode, crash string) {
 	ctx := t.Context()
 	other, err := pgx.Connect(ctx, w.server.DSN("postgres"))
 	require.NoError(t, err)
@@ -310,7 +310,7 @@ func firstStartEmpty(t *testing.T, w *world, mode, crash string) {
 
 // calledPublished are the events that some relay is said to have published. One that
 // has not begun has no account.
-func calledPublished(w *world) []string {
+func calledPublished(w *environment) []string {
 	w.t.Helper()
 	return scalar[[]string](w, `SELECT array(SELECT o.namespace || ':' || o.id FROM onceward.outbox o, onceward.account(o.id, o.tx_id, o.seq) a WHERE a.state = 'published')`)
 }

@@ -36,8 +36,8 @@ func secondKafka(t *testing.T) *kafkaserver.Cluster {
 	return c
 }
 
-// lead makes the world's Kafka another one, with the topic, empty.
-func (w *world) lead(brokers []string) {
+// lead makes the environment's Kafka another one, with the topic, empty.
+func (w *environment) lead(brokers []string) {
 	w.t.Helper()
 	require.NoError(w.t, w.admin.DeleteTopic(w.topic()))
 	require.NoError(w.t, w.admin.Close())
@@ -48,8 +48,8 @@ func (w *world) lead(brokers []string) {
 	w.createTopic(nil)
 }
 
-// mirror writes records into the world's topic, as a mirror of another cluster does.
-func (w *world) mirror(records []*sarama.ConsumerMessage) {
+// mirror writes records into the environment's topic, as a mirror of another cluster does.
+func (w *environment) mirror(records []*sarama.ConsumerMessage) {
 	w.t.Helper()
 	producer, err := sarama.NewSyncProducer(w.brokers, kafkaConfig())
 	require.NoError(w.t, err)
@@ -76,12 +76,12 @@ func checked(t *testing.T, r *relayProcess) (int, string) {
 	return 0, out
 }
 
-// pointTo writes the world's brokers into the relay's configuration.
+// pointTo writes the environment's brokers into the relay's configuration.
 func (r *relayProcess) pointTo(config ...string) { r.config = r.w.config(config...) }
 
 // foreigner is a relay that published to one Kafka and is pointed to another.
 type foreigner struct {
-	*world
+	*environment
 	relay  *relayProcess
 	config []string
 	before []*sarama.ConsumerMessage // what the first Kafka held
@@ -160,16 +160,16 @@ func adoptForeign(t *testing.T, second *kafkaserver.Cluster, mode, word, version
 	}
 	out := ctl("adopt", "--kafka", how, "--reason", "moved", "--yes")
 	require.Contains(t, out, "is bound to Kafka cluster")
-	require.Equal(t, "adopt kafka "+how, scalar[string](f.world, `SELECT action FROM onceward.relay_actions ORDER BY action_id DESC LIMIT 1`))
+	require.Equal(t, "adopt kafka "+how, scalar[string](f.environment, `SELECT action FROM onceward.relay_actions ORDER BY action_id DESC LIMIT 1`))
 	if how == "gap" {
 		f.decide(t, decision)
 	}
 	r := f.relay
 	r.start()
-	caughtUp(t, f.world, r)
-	eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(f.world) == 0 })
+	caughtUp(t, f.environment, r)
+	eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(f.environment) == 0 })
 	r.stop()
-	states, copies := requireTrue(t, f.world)
+	states, copies := requireTrue(t, f.environment)
 	want := map[string]int{"before": 1, "published": f.all + 1} // and the one that caughtUp wrote
 	switch word {
 	case "gap accept":
@@ -186,7 +186,7 @@ func adoptForeign(t *testing.T, second *kafkaserver.Cluster, mode, word, version
 		r.start()
 		eventually(t, "the letter is published again", 30*time.Second, func() bool { return f.published()[f.letter.String()] == 1 })
 		r.stop()
-		requireTrue(t, f.world)
+		requireTrue(t, f.environment)
 	}
 	truth, err := readTruth(t.Context(), f.pool)
 	require.NoError(t, err)
@@ -202,8 +202,8 @@ func adoptForeign(t *testing.T, second *kafkaserver.Cluster, mode, word, version
 // publishedElsewhere is a relay that is killed under load, with events that are
 // owed, one that is older than it, and a dead letter that was replayed.
 func publishedElsewhere(t *testing.T, mode, version string) *foreigner {
-	f := &foreigner{world: settled(t, version), config: []string{"checkpoint_interval: 100ms", "outbox: {start: now}", `admin: {listen: "127.0.0.1:0"}`}}
-	w := f.world
+	f := &foreigner{environment: settled(t, version), config: []string{"checkpoint_interval: 100ms", "outbox: {start: now}", `admin: {listen: "127.0.0.1:0"}`}}
+	w := f.environment
 	w.execute(`INSERT INTO counters VALUES ('old', 0)`)
 	require.NoError(t, oneOf(t.Context(), w, 9, "old")) // of an aggregate of its own: it is never published
 	f.relay = w.newRelay(w.config(f.config...), "").inMode(mode)
@@ -237,7 +237,7 @@ func publishedElsewhere(t *testing.T, mode, version string) *foreigner {
 }
 
 // replayedLetter is the key of an event that was too large, was edited and replayed.
-func replayedLetter(t *testing.T, w *world) outbox.Key {
+func replayedLetter(t *testing.T, w *environment) outbox.Key {
 	t.Helper()
 	key, err := outbox.NewKey(w.name)
 	require.NoError(t, err)
@@ -271,14 +271,14 @@ func (f *foreigner) stopsByName(t *testing.T) {
 	require.Equal(t, 3, code, out)
 	require.Contains(t, out, "OTHER_KAFKA")
 	require.Contains(t, out, "outboxctl adopt --kafka gap --slot ")
-	said := account(t, f.world)
+	said := account(t, f.environment)
 	for range 2 {
 		r.start()
 		log := r.wait(30 * time.Second)
 		require.Contains(t, log, "OTHER_KAFKA: ")
 		require.Contains(t, log, "outboxctl adopt --kafka gap --slot ")
 	}
-	require.Equal(t, said, account(t, f.world), "the account is as it was")
+	require.Equal(t, said, account(t, f.environment), "the account is as it was")
 	require.Empty(t, f.committed(f.topic()))
 	topics, err := f.admin.ListTopics()
 	require.NoError(t, err)
@@ -290,7 +290,7 @@ func (f *foreigner) stopsByName(t *testing.T) {
 	for topic := range topics {
 		require.True(t, !strings.HasPrefix(topic, f.name) || topic == f.topic(), topic)
 	}
-	status, out := statusOf(t, f.world)
+	status, out := statusOf(t, f.environment)
 	require.Equal(t, 3, status)
 	require.Contains(t, out, "OTHER_KAFKA")
 }
@@ -299,7 +299,7 @@ func (f *foreigner) stopsByName(t *testing.T) {
 func (f *foreigner) decide(t *testing.T, decision string) {
 	t.Helper()
 	states := map[string]int{}
-	for key, state := range account(t, f.world) {
+	for key, state := range account(t, f.environment) {
 		states[state]++
 		if state == "published" {
 			t.Errorf("%s is called published", key)
@@ -309,8 +309,8 @@ func (f *foreigner) decide(t *testing.T, decision string) {
 	f.relay.start()
 	log := f.relay.wait(30 * time.Second)
 	require.Contains(t, log, "outboxctl gap repair")
-	require.Equal(t, "open repairing", scalar[string](f.world, `SELECT string_agg(state, ' ' ORDER BY state) FROM onceward.gaps WHERE cause = 'OTHER_KAFKA'`))
-	gap := scalar[string](f.world, `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open'`)
+	require.Equal(t, "open repairing", scalar[string](f.environment, `SELECT string_agg(state, ' ' ORDER BY state) FROM onceward.gaps WHERE cause = 'OTHER_KAFKA'`))
+	gap := scalar[string](f.environment, `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open'`)
 	require.Empty(t, f.committed(f.topic()))
 	outboxctl(t, f.dsn(operatorLogin), "gap", decision, gap, "--reason", "moved", "--yes")
 }

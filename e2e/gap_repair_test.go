@@ -22,34 +22,34 @@ type gapCase struct {
 	cause string
 	away  bool // the relay is killed before, and started after
 	anew  bool // its slot is made anew
-	make  func(w *world)
+	make  func(w *environment)
 }
 
 const remakePublication = ` FOR TABLE onceward.outbox, onceward.replays, onceward.controls WITH (publish = 'insert', publish_via_partition_root = true)`
 
 var gapCases = []gapCase{
-	{"SlotDropped", "SLOT_MISSING", true, false, func(w *world) {
+	{"SlotDropped", "SLOT_MISSING", true, false, func(w *environment) {
 		w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
 	}},
-	{"SlotAdvanced", "SLOT_ADVANCED", true, false, func(w *world) {
+	{"SlotAdvanced", "SLOT_ADVANCED", true, false, func(w *environment) {
 		w.execute(`SELECT pg_replication_slot_advance($1, pg_current_wal_insert_lsn())`, w.slot())
 	}},
-	{"PublicationRemade", "PUBLICATION_CHANGED", false, false, func(w *world) {
+	{"PublicationRemade", "PUBLICATION_CHANGED", false, false, func(w *environment) {
 		w.execute("DROP PUBLICATION " + w.slot())
 		writeOne(w.t, w)
 		w.execute("CREATE PUBLICATION " + w.slot() + remakePublication)
 	}},
-	{"PublicationToggled", "PUBLICATION_CHANGED", true, false, func(w *world) {
+	{"PublicationToggled", "PUBLICATION_CHANGED", true, false, func(w *environment) {
 		w.execute("ALTER PUBLICATION " + w.slot() + " SET (publish = 'update')")
 		writeOne(w.t, w)
 		w.execute("ALTER PUBLICATION " + w.slot() + " SET (publish = 'insert')")
 	}},
-	{"ViaRootToggled", "PUBLICATION_CHANGED", false, false, func(w *world) {
+	{"ViaRootToggled", "PUBLICATION_CHANGED", false, false, func(w *environment) {
 		w.execute("ALTER PUBLICATION " + w.slot() + " SET (publish_via_partition_root = false)")
 		writeOne(w.t, w)
 		w.execute("ALTER PUBLICATION " + w.slot() + " SET (publish_via_partition_root = true)")
 	}},
-	{"SlotMadeAnew", "SLOT_ADVANCED", true, true, func(w *world) {
+	{"SlotMadeAnew", "SLOT_ADVANCED", true, true, func(w *environment) {
 		w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
 	}},
 }
@@ -85,7 +85,7 @@ type gapRun struct {
 	mode   string
 	killed bool
 
-	w     *world
+	w     *environment
 	load  *producer
 	plain []string // the environment of a relay that lives
 }
@@ -104,7 +104,7 @@ func (g *gapRun) crashes() []string {
 	return []string{"after-gap:2", "in-repair", "before-cursor", "before-repaired"} // after that of its first start
 }
 
-func (g *gapRun) run(t *testing.T, w *world) {
+func (g *gapRun) run(t *testing.T, w *environment) {
 	g.w = w
 	r := w.newRelay(w.config("checkpoint_interval: 100ms", `admin: {listen: "off"}`), "none").inMode(g.mode)
 	g.plain = slices.Clone(r.env)
@@ -357,7 +357,7 @@ func TestAdoptedDump(t *testing.T) {
 
 // detachedLeaf is a leaf that retention had closed and detached, and not dropped when
 // the dump was made.
-func detachedLeaf(w *world) string {
+func detachedLeaf(w *environment) string {
 	w.t.Helper()
 	leaf := "onceward.outbox_" + time.Now().UTC().AddDate(0, 0, -3).Format("20060102")
 	w.execute("ALTER TABLE onceward.outbox DETACH PARTITION " + leaf)
@@ -371,7 +371,7 @@ func detachedLeaf(w *world) string {
 
 // mendedLetter has an event become a letter, because it is too large, and edits it:
 // a retry can publish it. letter returns its state.
-func mendedLetter(w *world) (key outbox.Key, letter func() string) {
+func mendedLetter(w *environment) (key outbox.Key, letter func() string) {
 	t := w.t
 	t.Helper()
 	key, err := outbox.NewKey(w.name)

@@ -11,7 +11,7 @@ import (
 )
 
 // toBeStopped runs a scenario in both modes, each with a relay that has not run yet.
-func toBeStopped(t *testing.T, checkpoints string, scenario func(t *testing.T, w *world, r *relayProcess, random *rand.Rand)) {
+func toBeStopped(t *testing.T, checkpoints string, scenario func(t *testing.T, w *environment, r *relayProcess, random *rand.Rand)) {
 	t.Helper()
 	seed := seedOf(t)
 	for i, mode := range []string{"idempotent", "exactly-once"} {
@@ -23,7 +23,7 @@ func toBeStopped(t *testing.T, checkpoints string, scenario func(t *testing.T, w
 	}
 }
 
-func begunAndStopped(t *testing.T, w *world, r *relayProcess) {
+func begunAndStopped(t *testing.T, w *environment, r *relayProcess) {
 	t.Helper()
 	r.start()
 	eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
@@ -31,7 +31,7 @@ func begunAndStopped(t *testing.T, w *world, r *relayProcess) {
 	r.stop()
 }
 
-func catchesUpAndStops(t *testing.T, w *world, r *relayProcess) {
+func catchesUpAndStops(t *testing.T, w *environment, r *relayProcess) {
 	t.Helper()
 	r.start()
 	caughtUp(t, w, r)
@@ -44,7 +44,7 @@ func catchesUpAndStops(t *testing.T, w *world, r *relayProcess) {
 // topic twice, in either mode.
 func TestGracefulStopInARepair(t *testing.T) {
 	t.Parallel()
-	toBeStopped(t, "100ms", func(t *testing.T, w *world, r *relayProcess, random *rand.Rand) {
+	toBeStopped(t, "100ms", func(t *testing.T, w *environment, r *relayProcess, random *rand.Rand) {
 		begunAndStopped(t, w, r)
 		const events = 20_000
 		require.NoError(t, bulk(t.Context(), w, 0, events, 200))
@@ -71,12 +71,12 @@ func TestGracefulStopInARepair(t *testing.T) {
 }
 
 // cursor is how far the repairs of gaps have come; as much as can be once they are over.
-func cursor(w *world) int64 {
+func cursor(w *environment) int64 {
 	w.t.Helper()
 	return scalar[int64](w, `SELECT coalesce(max(cursor), 0) + count(*) FILTER (WHERE state = 'repaired') FROM onceward.gaps WHERE cause = 'SLOT_ADVANCED'`)
 }
 
-func repairing(w *world) bool {
+func repairing(w *environment) bool {
 	w.t.Helper()
 	return scalar[bool](w, `SELECT coalesce(bool_or(state = 'repairing'), false) FROM onceward.gaps WHERE cause = 'SLOT_ADVANCED'`)
 }
@@ -86,7 +86,7 @@ func repairing(w *world) bool {
 // has just taken a snapshot of: a slot that is lost while it is down makes no copies.
 func TestGracefulStopLeavesNoDoubt(t *testing.T) {
 	t.Parallel()
-	toBeStopped(t, "50ms", func(t *testing.T, w *world, r *relayProcess, random *rand.Rand) {
+	toBeStopped(t, "50ms", func(t *testing.T, w *environment, r *relayProcess, random *rand.Rand) {
 		for n := range 12 {
 			r.start()
 			eventually(t, "the relay streams", 30*time.Second, func() bool { return sessions(r) > n })
@@ -106,7 +106,7 @@ func TestGracefulStopLeavesNoDoubt(t *testing.T) {
 // last event that is out: none is in the topic twice, in either mode.
 func TestGracefulStopInATransaction(t *testing.T) {
 	t.Parallel()
-	toBeStopped(t, "50ms", func(t *testing.T, w *world, r *relayProcess, random *rand.Rand) {
+	toBeStopped(t, "50ms", func(t *testing.T, w *environment, r *relayProcess, random *rand.Rand) {
 		begunAndStopped(t, w, r)
 		base, events, written, inside := w.ends(), 200_000, 0, 0
 		for tries := 0; inside < 3 && tries < 10; tries++ {

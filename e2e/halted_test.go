@@ -16,7 +16,7 @@ import (
 )
 
 // staying makes a relay that stays when it is halted. It is not started.
-func staying(w *world, config ...string) *relayProcess {
+func staying(w *environment, config ...string) *relayProcess {
 	r := w.newRelay(w.config(append([]string{`admin: {listen: "127.0.0.1:0"}`}, config...)...), "")
 	r.env = slices.DeleteFunc(r.env, func(s string) bool { return s == exitOnHalt })
 	return r
@@ -42,7 +42,7 @@ func halted(t *testing.T, r *relayProcess, code string) health {
 func TestHaltedGoesOnByItself(t *testing.T) {
 	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
-		w := newWorld(t, version)
+		w := newEnvironment(t, version)
 		r := staying(w)
 		r.start()
 		halted(t, r, "TABLE_MISSING")
@@ -86,7 +86,7 @@ func TestHaltedGoesOnByItself(t *testing.T) {
 }
 
 // keysIn returns the keys of the topic's records.
-func keysIn(w *world) (keys []string) {
+func keysIn(w *environment) (keys []string) {
 	for _, m := range w.records() {
 		for _, h := range m.Headers {
 			if string(h.Key) == "idempotency-key" {
@@ -100,7 +100,7 @@ func keysIn(w *world) (keys []string) {
 // TestHaltedBesideAnOwner: a process with a wrong file is halted, and neither the
 // owner's session nor its word about itself suffers. With --exit-on-halt it ends.
 func TestHaltedBesideAnOwner(t *testing.T) {
-	w := newWorld(t, versions[1])
+	w := newEnvironment(t, versions[1])
 	owner := streaming(t, w)
 	caughtUp(t, w, owner)
 	wrong := staying(w)
@@ -144,7 +144,7 @@ func TestHaltedBesideAnOwner(t *testing.T) {
 // tries: when the holder is killed, and after the server was started again.
 func TestQuietStandby(t *testing.T) {
 	t.Parallel()
-	w := ownWorld(t, versions[1], map[string]string{"wal_sender_timeout": "5s"})
+	w := ownEnvironment(t, versions[1], map[string]string{"wal_sender_timeout": "5s"})
 	holder := streaming(t, w)
 	caughtUp(t, w, holder)
 	standby := staying(w)

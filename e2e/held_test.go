@@ -45,7 +45,7 @@ func TestHeldRoutes(t *testing.T) {
 	}
 	for _, c := range [][2]string{{"idempotent", "18"}, {"exactly-once", "15"}} {
 		t.Run(c[0]+"/PostgreSQL"+c[1], func(t *testing.T) {
-			r := newReplays(t, newWorld(t, c[1]), c[0])
+			r := newReplays(t, newEnvironment(t, c[1]), c[0])
 			r.relay.stop()
 			r.relay.env = append(r.relay.env, "ONCEWARD_TOPICS_CREATE=false")
 			r.relay.start()
@@ -66,12 +66,12 @@ type heldRoutes struct {
 func (h *heldRoutes) kind(n int) string { return fmt.Sprintf("kind-%d", n) }
 
 func (h *heldRoutes) waits() int {
-	return scalar[int](h.world, `SELECT count(*) FROM onceward.waiting`)
+	return scalar[int](h.environment, `SELECT count(*) FROM onceward.waiting`)
 }
 
 func (h *heldRoutes) run() {
 	t := h.t
-	beside := &heldRoutes{replays: newReplays(t, newWorldOn(t, h.server), h.mode), heldForm: h.heldForm}
+	beside := &heldRoutes{replays: newReplays(t, newEnvironmentOn(t, h.server), h.mode), heldForm: h.heldForm}
 	beside.relay.stop()
 	kept := h.hold()
 	h.settle()
@@ -113,17 +113,17 @@ func (h *heldRoutes) compare(beside *heldRoutes) (free, held time.Duration) {
 func (h *heldRoutes) turn() time.Duration {
 	h.t.Helper()
 	h.relay.start()
-	caughtUp(h.t, h.world, h.relay)
+	caughtUp(h.t, h.environment, h.relay)
 	return h.pass()
 }
 
 // pass is how long events of a topic that is there take.
 func (h *heldRoutes) pass() time.Duration {
 	h.t.Helper()
-	require.NoError(h.t, bulk(h.t.Context(), h.world, h.written, h.others, 100))
+	require.NoError(h.t, bulk(h.t.Context(), h.environment, h.written, h.others, 100))
 	h.written += h.others
 	began := time.Now()
-	caughtUp(h.t, h.world, h.relay)
+	caughtUp(h.t, h.environment, h.relay)
 	return time.Since(began)
 }
 
@@ -153,16 +153,16 @@ func (h *heldRoutes) hold() map[int][]string {
 			SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0') || '70008b00' || lpad(to_hex(i), 12, '0'))::uuid, $1, 'kind-0', 'b-' || i % 100, 'Changed',
 				convert_to(i::text, 'UTF8')
 			FROM generate_series($2::int, $3) i`, h.name, from+1, min(from+heldAtOnce, h.behind))
-		caughtUp(t, h.world, h.relay)
+		caughtUp(t, h.environment, h.relay)
 	}
 	keys[0] = append(keys[0], h.enqueue(h.kind(0), "one", []byte("{}")))
-	caughtUp(t, h.world, h.relay)
+	caughtUp(t, h.environment, h.relay)
 	require.Equal(t, h.missing+h.behind+5, h.waits(), "all of it is written down before the position moves past it")
-	moved := scalar[string](h.world, `SELECT confirmed_lsn::text FROM onceward.relay_state`)
+	moved := scalar[string](h.environment, `SELECT confirmed_lsn::text FROM onceward.relay_state`)
 	eventually(t, "the slot is confirmed beyond what waits", 30*time.Second, func() bool {
-		return scalar[bool](h.world, `SELECT confirmed_flush_lsn >= $1::pg_lsn FROM pg_replication_slots WHERE database = current_database()`, moved)
+		return scalar[bool](h.environment, `SELECT confirmed_flush_lsn >= $1::pg_lsn FROM pg_replication_slots WHERE database = current_database()`, moved)
 	})
-	require.Zero(t, scalar[int](h.world, `SELECT count(*) FROM onceward.dead_letters`), "a route that rests makes no letters")
+	require.Zero(t, scalar[int](h.environment, `SELECT count(*) FROM onceward.dead_letters`), "a route that rests makes no letters")
 	return keys
 }
 
@@ -170,18 +170,18 @@ func (h *heldRoutes) hold() map[int][]string {
 func (h *heldRoutes) account() {
 	t := h.t
 	eventually(t, "a published snapshot covers everything", 30*time.Second, func() bool {
-		return scalar[bool](h.world, `SELECT bool_and(pg_visible_in_snapshot(o.tx_id, s.snapshot)) FROM onceward.outbox o, onceward.published_snapshots s`)
+		return scalar[bool](h.environment, `SELECT bool_and(pg_visible_in_snapshot(o.tx_id, s.snapshot)) FROM onceward.outbox o, onceward.published_snapshots s`)
 	})
 	published := make(map[string]bool)
 	for _, m := range h.committed(h.topic()) {
 		published[headerOf(m, outbox.HeaderKey)] = true
 	}
 	in := func(state string) int {
-		return scalar[int](h.world, `SELECT count(*) FROM onceward.outbox o, onceward.account(o.id, o.tx_id, o.seq) a WHERE a.state = $1`, state)
+		return scalar[int](h.environment, `SELECT count(*) FROM onceward.outbox o, onceward.account(o.id, o.tx_id, o.seq) a WHERE a.state = $1`, state)
 	}
 	require.Len(t, published, in("published"))
 	require.Equal(t, h.waits(), in("waiting"))
-	require.Equal(t, scalar[int](h.world, `SELECT count(*) FROM onceward.outbox`), in("published")+in("waiting"))
+	require.Equal(t, scalar[int](h.environment, `SELECT count(*) FROM onceward.outbox`), in("published")+in("waiting"))
 	require.Contains(t, h.order(0, "list", "--state", "waiting", "--limit", "3"), "kind-0")
 	require.Contains(t, h.order(0, "list", "--state", "published", "--limit", "1"), " order")
 	require.Contains(t, h.order(3, "status"), fmt.Sprintf("wait for a route that cannot be used, the first is %s kind-", h.name))
@@ -199,7 +199,7 @@ func (h *heldRoutes) heal(keys map[int][]string) {
 	}
 	left := h.missing - h.healed
 	eventually(t, "what waited is released", time.Duration(5+h.behind/heldAtOnce)*time.Minute, func() bool {
-		return scalar[int](h.world, `SELECT count(*) FROM onceward.lanes`) == left // to count millions of rows again and again would take the machine
+		return scalar[int](h.environment, `SELECT count(*) FROM onceward.lanes`) == left // to count millions of rows again and again would take the machine
 	})
 	require.Equal(t, left, h.waits())
 	t.Logf("%s: %d events of %d topics were released within %s", h.mode, h.behind, h.healed, time.Since(began))
@@ -225,7 +225,7 @@ func (h *heldRoutes) heal(keys map[int][]string) {
 	})
 	require.Equal(t, keys[0], one)
 	require.Equal(t, h.behind, count, "none lost, none twice")
-	require.Equal(t, left, scalar[int](h.world, `SELECT count(*) FROM onceward.lanes`), "a lane ends with what waited in it")
+	require.Equal(t, left, scalar[int](h.environment, `SELECT count(*) FROM onceward.lanes`), "a lane ends with what waited in it")
 }
 
 // TestHeldRoutesDieAnywhere: a relay that is killed at any step of holding and of
@@ -235,7 +235,7 @@ func TestHeldRoutesDieAnywhere(t *testing.T) {
 	t.Parallel()
 	for _, c := range [][2]string{{"idempotent", "15"}, {"exactly-once", "18"}} {
 		t.Run(c[0]+"/PostgreSQL"+c[1], func(t *testing.T) {
-			r := newReplays(t, newWorld(t, c[1]), c[0])
+			r := newReplays(t, newEnvironment(t, c[1]), c[0])
 			r.relay.stop()
 			r.relay.env = append(r.relay.env, "ONCEWARD_TOPICS_CREATE=false")
 			for i, point := range []string{
@@ -275,7 +275,7 @@ func (r *replays) dieHolding(i int, point string) {
 		}
 	}
 	eventually(t, "all of it waits, or death", time.Minute, func() bool {
-		return dead() || scalar[int](r.world, `SELECT count(*) FROM onceward.waiting`) >= len(keys)
+		return dead() || scalar[int](r.environment, `SELECT count(*) FROM onceward.waiting`) >= len(keys)
 	})
 	r.makeTopic(topic, nil)
 	for range 30 {
@@ -292,7 +292,7 @@ func (r *replays) dieHolding(i int, point string) {
 	}
 	require.True(t, slices.Equal(keys, got), "%s: want %v, got %v", point, keys, got)
 	eventually(t, "nothing waits", 30*time.Second, func() bool {
-		return scalar[int](r.world, `SELECT (SELECT count(*) FROM onceward.waiting) + (SELECT count(*) FROM onceward.lanes) + (SELECT count(*) FROM onceward.releases)`) == 0
+		return scalar[int](r.environment, `SELECT (SELECT count(*) FROM onceward.waiting) + (SELECT count(*) FROM onceward.lanes) + (SELECT count(*) FROM onceward.releases)`) == 0
 	})
 	r.relay.stop()
 }
@@ -305,7 +305,7 @@ func TestHeldRoutesPromoted(t *testing.T) {
 	for i, mode := range []string{"idempotent", "exactly-once"} {
 		for _, gone := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/SlotGone=%t", mode, gone), func(t *testing.T) {
-				w := ownWorld(t, versions[i], nil)
+				w := ownEnvironment(t, versions[i], nil)
 				r := newReplays(t, w, mode)
 				r.relay.stop()
 				r.relay.env = append(r.relay.env, "ONCEWARD_TOPICS_CREATE=false")
@@ -325,7 +325,7 @@ func TestHeldRoutesThroughAGap(t *testing.T) {
 	t.Parallel()
 	for i, mode := range []string{"idempotent", "exactly-once"} {
 		t.Run(mode, func(t *testing.T) {
-			r := newReplays(t, newWorld(t, versions[i]), mode)
+			r := newReplays(t, newEnvironment(t, versions[i]), mode)
 			r.relay.stop()
 			r.relay.env = append(r.relay.env, "ONCEWARD_TOPICS_CREATE=false")
 			r.relay.start()
@@ -342,7 +342,7 @@ func TestHeldRoutesThroughAGap(t *testing.T) {
 				})
 				r.execute(older, r.slot()+"_older", r.slot())
 				r.execute("SELECT pg_drop_replication_slot($1)", r.slot()+"_older")
-				require.Positive(t, scalar[int](r.world, `SELECT count(*) FROM onceward.waiting w, pg_replication_slots s WHERE s.slot_name = $1 AND w.position >= s.confirmed_flush_lsn`, r.slot()))
+				require.Positive(t, scalar[int](r.environment, `SELECT count(*) FROM onceward.waiting w, pg_replication_slots s WHERE s.slot_name = $1 AND w.position >= s.confirmed_flush_lsn`, r.slot()))
 				r.execute("ALTER PUBLICATION " + r.slot() + " SET (publish = 'update')")
 				r.enqueue("late", "a", []byte("{}"))
 				r.execute("ALTER PUBLICATION " + r.slot() + " SET (publish = 'insert')")
@@ -358,7 +358,7 @@ func (r *replays) promotedHolding(slotGone bool) {
 	if slotGone {
 		cause = "SLOT_MISSING"
 	}
-	r.heldThrough(cause, func() { promoted(r.t, r.world, slotGone) })
+	r.heldThrough(cause, func() { promoted(r.t, r.environment, slotGone) })
 }
 
 // heldThrough lets events wait through what happens, which is a gap unless the
@@ -374,7 +374,7 @@ func (r *replays) heldThrough(cause string, happens func()) {
 	waiting := func() {
 		t.Helper()
 		eventually(t, "all of it waits", time.Minute, func() bool {
-			return scalar[bool](r.world, `SELECT bool_and(a.state = 'waiting') FROM onceward.outbox o, onceward.account(o.id, o.tx_id, o.seq) a WHERE o.aggregate_type = 'late'`)
+			return scalar[bool](r.environment, `SELECT bool_and(a.state = 'waiting') FROM onceward.outbox o, onceward.account(o.id, o.tx_id, o.seq) a WHERE o.aggregate_type = 'late'`)
 		})
 	}
 	write(30)
@@ -383,7 +383,7 @@ func (r *replays) heldThrough(cause string, happens func()) {
 	write(30)
 	if cause != "" {
 		eventually(t, "the gap is repaired", time.Minute, func() bool {
-			return scalar[int](r.world, `SELECT count(*) FROM onceward.gaps WHERE state = 'repaired' AND cause = $1`, cause) == 1
+			return scalar[int](r.environment, `SELECT count(*) FROM onceward.gaps WHERE state = 'repaired' AND cause = $1`, cause) == 1
 		})
 	}
 	waiting()
@@ -393,6 +393,6 @@ func (r *replays) heldThrough(cause string, happens func()) {
 	if r.mode == "idempotent" {
 		got = firsts(got)
 	}
-	require.Equal(t, scalar[[]string](r.world, `SELECT array_agg(namespace || ':' || id ORDER BY seq) FROM onceward.outbox WHERE aggregate_type = 'late'`), got)
-	eventually(t, "nothing waits", 30*time.Second, func() bool { return scalar[int](r.world, `SELECT count(*) FROM onceward.lanes`) == 0 })
+	require.Equal(t, scalar[[]string](r.environment, `SELECT array_agg(namespace || ':' || id ORDER BY seq) FROM onceward.outbox WHERE aggregate_type = 'late'`), got)
+	eventually(t, "nothing waits", 30*time.Second, func() bool { return scalar[int](r.environment, `SELECT count(*) FROM onceward.lanes`) == 0 })
 }

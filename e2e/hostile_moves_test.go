@@ -36,9 +36,9 @@ func (h *hostile) moves() {
 	m.adopted()
 	m.otherKafka()
 	m.relay.stop()
-	loseSlot(h.t, h.world)
+	loseSlot(h.t, h.environment)
 	h.ctl(h.dsn(operatorLogin), "retire", "--relay", h.name, "--reason", "r", "--yes")
-	require.Zero(h.t, scalar[int](h.world, `SELECT count(*) FROM onceward.relay_state`))
+	require.Zero(h.t, scalar[int](h.environment, `SELECT count(*) FROM onceward.relay_state`))
 }
 
 // streams starts the relay and waits until it has the slot.
@@ -85,7 +85,7 @@ func (m *hostileMoves) look(commands ...[]string) {
 
 func (m *hostileMoves) nothingOwed() {
 	m.t.Helper()
-	eventually(m.t, "nothing is pending", time.Minute, func() bool { return owed(m.world) == 0 })
+	eventually(m.t, "nothing is pending", time.Minute, func() bool { return owed(m.environment) == 0 })
 }
 
 // held lets two routes be held, gives one event up, and releases the other.
@@ -93,14 +93,14 @@ func (m *hostileMoves) held() {
 	typo, late := m.event("typo"), m.event("late")
 	waits := func(n int) {
 		m.t.Helper()
-		eventually(m.t, fmt.Sprint(n, " wait"), time.Minute, func() bool { return scalar[int](m.world, `SELECT count(*) FROM onceward.waiting`) == n })
+		eventually(m.t, fmt.Sprint(n, " wait"), time.Minute, func() bool { return scalar[int](m.environment, `SELECT count(*) FROM onceward.waiting`) == n })
 	}
 	waits(2)
 	m.look([]string{"status"}, []string{"list", "--state", "waiting"}, []string{"show", late.Key.String()})
 	m.ctl(m.dsn(operatorLogin), "skip", typo.Key.String(), "--reason", "r", "--yes")
 	waits(1)
 	m.look([]string{"dead", "show", typo.Key.String()})
-	(&replays{world: m.world}).makeTopic(m.name+".late", nil)
+	(&replays{environment: m.environment}).makeTopic(m.name+".late", nil)
 	waits(0)
 	m.nothingOwed()
 }
@@ -110,7 +110,7 @@ func (m *hostileMoves) held() {
 func (m *hostileMoves) gap(decision string) {
 	m.relay.stop()
 	ev := m.event("order")
-	loseSlot(m.t, m.world)
+	loseSlot(m.t, m.environment)
 	m.stops("SLOT_MISSING")
 	gap := m.openGap()
 	m.look([]string{"gap", "list"}, []string{"gap", "list", "--all"}, []string{"gap", "show", gap}, []string{"list", "--state", "gap"}, []string{"show", ev.Key.String()}, []string{"status"})
@@ -122,15 +122,15 @@ func (m *hostileMoves) gap(decision string) {
 		decide("repair")
 	}
 	eventually(m.t, "it is repaired", time.Minute, func() bool {
-		return scalar[string](m.world, `SELECT state FROM onceward.gaps WHERE gap_id = $1::uuid`, gap) == "repaired"
+		return scalar[string](m.environment, `SELECT state FROM onceward.gaps WHERE gap_id = $1::uuid`, gap) == "repaired"
 	})
 	m.nothingOwed()
-	require.Equal(m.t, "published", account(m.t, m.world)[ev.Key.String()])
+	require.Equal(m.t, "published", account(m.t, m.environment)[ev.Key.String()])
 }
 
 func (m *hostileMoves) openGap() string {
 	m.t.Helper()
-	return scalar[string](m.world, `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open'`)
+	return scalar[string](m.environment, `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open'`)
 }
 
 // decided repairs the gap that is open, if there is one, and lets the relay go on.
@@ -144,13 +144,13 @@ func (m *hostileMoves) decided(code string) {
 
 // filled attaches a partition that held a row.
 func (m *hostileMoves) filled() {
-	f := newFilledLeaf(m.t, m.world, 20)
+	f := newFilledLeaf(m.t, m.environment, 20)
 	fill, key := f.fill()
 	m.execute(f.create() + "; " + fill + "; " + f.attach())
 	require.Contains(m.t, m.relay.wait(time.Minute), "PARTITION_FILLED: ")
 	m.ctl(m.dsn(maintainerLogin), "partitions", "adopt", f.name, "--reason", "r", "--yes")
 	m.decided("PARTITION_FILLED")
-	require.Equal(m.t, "published", account(m.t, m.world)[key])
+	require.Equal(m.t, "published", account(m.t, m.environment)[key])
 }
 
 // bound has a producer that is bound to the namespace write, and be refused another.
@@ -189,7 +189,7 @@ func (m *hostileMoves) adopted() {
 		m.relay.stop()
 		m.execute(`UPDATE onceward.relay_state SET system_identifier = '1'`)
 		if by == "dump" {
-			loseSlot(m.t, m.world)
+			loseSlot(m.t, m.environment)
 		}
 		m.stops("OTHER_SYSTEM")
 		m.ctl(m.dsn(maintainerLogin), "adopt", "--by", by, "--reason", "r", "--yes")

@@ -187,7 +187,7 @@ func (h *hostile) ends(relay *relayProcess, events []outbox.Event) {
 			h.t.Fatal("the relay ended by itself")
 		default:
 		}
-		return scalar[bool](h.world, `SELECT COALESCE(bool_and(pg_visible_in_snapshot(o.tx_id, s.snapshot)), false)
+		return scalar[bool](h.environment, `SELECT COALESCE(bool_and(pg_visible_in_snapshot(o.tx_id, s.snapshot)), false)
 			FROM onceward.outbox o, onceward.published_snapshots s WHERE o.id = ANY($1)`, ids)
 	})
 }
@@ -210,7 +210,7 @@ func (h *hostile) ctl(dsn string, args ...string) string {
 func (h *hostile) operate(config, dsn string, key, bad outbox.Key, first bool) {
 	t := h.t
 	eventually(t, "the letter is there", time.Minute, func() bool {
-		return scalar[int](h.world, `SELECT count(*) FROM onceward.dead_letters WHERE letter_id = $1 AND state = 'open'`, bad.UUID()) == 1
+		return scalar[int](h.environment, `SELECT count(*) FROM onceward.dead_letters WHERE letter_id = $1 AND state = 'open'`, bad.UUID()) == 1
 	})
 	for _, args := range [][]string{
 		{"status"},
@@ -237,7 +237,7 @@ func (h *hostile) operate(config, dsn string, key, bad outbox.Key, first bool) {
 		require.NoError(t, os.WriteFile(headers, []byte(`{"a": "b"}`), 0o600))
 		h.ctl(dsn, "dead", "edit", bad.String(), "--headers-file", headers, "--yes", "--reason", "r")
 		h.ctl(dsn, "dead", "retry", "--all", "--yes", "--reason", "r")
-		require.Equal(t, "replayed", scalar[string](h.world, `SELECT state FROM onceward.dead_letters WHERE letter_id = $1`, bad.UUID()))
+		require.Equal(t, "replayed", scalar[string](h.environment, `SELECT state FROM onceward.dead_letters WHERE letter_id = $1`, bad.UUID()))
 	}
 }
 
@@ -278,8 +278,8 @@ func (h *hostile) consume(events []outbox.Event) {
 		}
 		router.HandleBatch(ctx, all[3:])
 	}
-	require.Equal(t, 3, scalar[int](h.world, `SELECT count(*) FROM onceward.processed_events WHERE outcome = 'p'`))
-	require.Equal(t, 1, scalar[int](h.world, `SELECT count(*) FROM onceward.consumer_dead_letters`))
+	require.Equal(t, 3, scalar[int](h.environment, `SELECT count(*) FROM onceward.processed_events WHERE outcome = 'p'`))
+	require.Equal(t, 1, scalar[int](h.environment, `SELECT count(*) FROM onceward.consumer_dead_letters`))
 	h.lookAtConsumers(events[0].Key)
 	broken = false
 	h.settle(p, router)
@@ -292,7 +292,7 @@ func (h *hostile) settle(p *consumer.Processor, router *consumer.Router) {
 	ctx := t.Context()
 	_, err := router.Redrive(ctx, 10)
 	require.NoError(t, err)
-	require.Equal(t, "redriven", scalar[string](h.world, `SELECT state FROM onceward.consumer_dead_letters`))
+	require.Equal(t, "redriven", scalar[string](h.environment, `SELECT state FROM onceward.consumer_dead_letters`))
 	_, err = router.RecoverFences(ctx, 10)
 	require.NoError(t, err)
 	progress, err := p.Progress(ctx)

@@ -61,22 +61,22 @@ func namesOfOurs(t *testing.T) ours {
 // hostile is a role that owns the database and nothing else, as applications do,
 // and a connection of it.
 type hostile struct {
-	*world
+	*environment
 	role string
 	conn *pgx.Conn
 }
 
-// newHostile gives a world's database to the role. The world's own pool, with
+// newHostile gives an environment's database to the role. The environment's own pool, with
 // which the test looks on, keeps out of the traps.
 func newHostile(t *testing.T, version string) *hostile {
 	t.Helper()
 	server := postgres(t, version)
 	role := fmt.Sprintf("hostile_%d", os.Getpid())
-	// Registered first, so that it comes after the world has dropped the database.
+	// Registered first, so that it comes after the environment has dropped the database.
 	t.Cleanup(func() {
-		require.NoError(t, (&world{server: server}).superuser(context.Background(), "DROP ROLE "+role)) // the test's own context has ended
+		require.NoError(t, (&environment{server: server}).superuser(context.Background(), "DROP ROLE "+role)) // the test's own context has ended
 	})
-	w := newWorldOn(t, server)
+	w := newEnvironmentOn(t, server)
 	conf := w.pool.Config()
 	w.pool.Close()
 	conf.ConnConfig.RuntimeParams["search_path"] = "pg_catalog, pg_temp"
@@ -85,7 +85,7 @@ func newHostile(t *testing.T, version string) *hostile {
 	require.NoError(t, err)
 	w.execute("CREATE ROLE " + role + " LOGIN PASSWORD '" + loginPassword + "'")
 	w.execute("ALTER DATABASE " + w.name + " OWNER TO " + role)
-	h := &hostile{world: w, role: role}
+	h := &hostile{environment: w, role: role}
 	own, err := pgx.ParseConfig(w.dsn(role))
 	require.NoError(t, err)
 	own.RuntimeParams["search_path"] = "pg_catalog, pg_temp"
@@ -135,7 +135,7 @@ func (h *hostile) plant(o ours) {
 	require.Greater(t, made["operators"], int64(500))
 	require.Greater(t, made["types"], int64(5))
 	for _, must := range []string{"hashtextextended(text, integer)", "hashtextextended(text, bigint)", "unnest(uuid[])", "count()", "clock_timestamp()", "set_config(text, text, boolean)"} {
-		require.Equal(t, "public", scalar[string](h.world, `SELECT COALESCE((SELECT 'public' FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace
+		require.Equal(t, "public", scalar[string](h.environment, `SELECT COALESCE((SELECT 'public' FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace
 			AND p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')' = replace($1, 'count()', 'count(*)')
 			OR p.pronamespace = 'public'::regnamespace AND p.oid = to_regprocedure('public.' || $1)), '')`, must), must)
 	}
@@ -293,7 +293,7 @@ func domains(types []string) []string {
 // into it.
 func (h *hostile) loot() []string {
 	h.t.Helper()
-	found := scalar[[]string](h.world, `SELECT ARRAY(SELECT DISTINCT what || ' as ' || who FROM public.loot)`)
+	found := scalar[[]string](h.environment, `SELECT ARRAY(SELECT DISTINCT what || ' as ' || who FROM public.loot)`)
 	text, err := os.ReadFile(h.server.LogFile())
 	require.NoError(h.t, err)
 	for _, m := range regexp.MustCompile(`LOOT `+h.name+` (.*)`).FindAllStringSubmatch(string(text), -1) {

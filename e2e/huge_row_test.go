@@ -32,7 +32,7 @@ func TestHugeRow(t *testing.T) {
 	roomy := roomyKafka(t)
 	for i, mode := range []string{"idempotent", "exactly-once"} {
 		t.Run(mode+"/PostgreSQL"+versions[i], func(t *testing.T) {
-			hugeRows(t, newWorldBetween(t, postgres(t, versions[i]), roomy.Addrs()), mode)
+			hugeRows(t, newEnvironmentBetween(t, postgres(t, versions[i]), roomy.Addrs()), mode)
 		})
 	}
 }
@@ -51,7 +51,7 @@ func roomyKafka(t *testing.T) *kafkaserver.Cluster {
 	return c
 }
 
-func hugeRows(t *testing.T, w *world, mode string) {
+func hugeRows(t *testing.T, w *environment, mode string) {
 	w.partitions = 1
 	w.install()
 	w.createTopic(map[string]string{"max.message.bytes": "67108864"})
@@ -97,7 +97,7 @@ func hugeRows(t *testing.T, w *world, mode string) {
 
 // hugeWriter writes rows that are as large as the table lets in.
 type hugeWriter struct {
-	w        *world
+	w        *environment
 	random   *rand.ChaCha8
 	payloads map[string][]byte // the beginning of each
 }

@@ -55,7 +55,7 @@ type storm struct {
 	kills  int
 	defect string
 
-	w          *world
+	w          *environment
 	load       *writers
 	relay      *relayProcess
 	watch      *positions
@@ -65,7 +65,7 @@ type storm struct {
 }
 
 func (s *storm) run(t *testing.T, version string) {
-	w := ownWorld(t, version, nil)
+	w := ownEnvironment(t, version, nil)
 	s.w = w
 	w.install()
 	w.createTopic(nil)

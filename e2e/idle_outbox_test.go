@@ -18,7 +18,7 @@ func TestIdleOutboxKeepsNoLog(t *testing.T) {
 		size = 1 << 30
 	}
 	onVersions(t, func(t *testing.T, version string) {
-		w := ownWorld(t, version, nil) // what other tests left is vacuumed, and makes log
+		w := ownEnvironment(t, version, nil) // what other tests left is vacuumed, and makes log
 		r := streaming(t, w, "checkpoint_interval: 100ms")
 		watch := watchPositions(t, w)
 		caughtUp(t, w, r)
@@ -59,8 +59,8 @@ func TestIdleOutboxKeepsNoLog(t *testing.T) {
 func TestBurstLeavesNoLog(t *testing.T) {
 	for _, version := range versions {
 		t.Run("PostgreSQL"+version, func(t *testing.T) {
-			t.Parallel()                   // most of it is waiting
-			w := ownWorld(t, version, nil) // whatever others do would be foreign log
+			t.Parallel()                         // most of it is waiting
+			w := ownEnvironment(t, version, nil) // whatever others do would be foreign log
 			r := streaming(t, w)
 			require.NoError(t, bulk(t.Context(), w, 0, 40_000, 1000))
 			caughtUp(t, w, r)
@@ -85,7 +85,7 @@ func TestBurstLeavesNoLog(t *testing.T) {
 // standby writes anything. Under archive_timeout each write, however small, would
 // cost a whole segment.
 func TestIdleOutboxWritesNothing(t *testing.T) {
-	w := ownWorld(t, versions[1], map[string]string{"archive_timeout": "2s"})
+	w := ownEnvironment(t, versions[1], map[string]string{"archive_timeout": "2s"})
 	r := streaming(t, w, "checkpoint_interval: 100ms")
 	caughtUp(t, w, r)
 	standby := staying(w)

@@ -15,34 +15,34 @@ import (
 // idleTraffic is what happens beside a relay for which there is nothing to publish.
 type idleTraffic struct {
 	name string
-	of   func(w *world)
+	of   func(w *environment)
 }
 
 var idleTraffics = []idleTraffic{
-	{"little log of another table", func(w *world) {
+	{"little log of another table", func(w *environment) {
 		w.execute(`CREATE TABLE IF NOT EXISTS other (n int); INSERT INTO other SELECT generate_series(1, 1000)`)
 		w.execute(`SELECT pg_logical_emit_message(true, 'other', 'x'), pg_logical_emit_message(false, 'other', 'x')`)
 	}},
-	{"much log of another table", func(w *world) { foreignLog(w, 4<<20) }},
-	{"log of another database", func(w *world) {
+	{"much log of another table", func(w *environment) { foreignLog(w, 4<<20) }},
+	{"log of another database", func(w *environment) {
 		for _, sql := range []string{
 			"CREATE TABLE IF NOT EXISTS noise (x text)", "INSERT INTO noise SELECT repeat(md5(n::text), 30) FROM generate_series(1, 4000) n", "DROP TABLE noise",
 		} {
 			require.NoError(w.t, w.superuser(w.t.Context(), sql))
 		}
 	}},
-	{"segments switched", func(w *world) {
+	{"segments switched", func(w *environment) {
 		for range 2 {
 			w.execute(`SELECT pg_switch_wal()`)
 			w.execute("CHECKPOINT")
 		}
 	}},
-	{"upkeep", func(w *world) {
+	{"upkeep", func(w *environment) {
 		w.execute("VACUUM (FREEZE, ANALYZE)")
 		w.execute("VACUUM (FULL) pg_publication")
 		w.execute("CHECKPOINT")
 	}},
-	{"events rolled back", func(w *world) {
+	{"events rolled back", func(w *environment) {
 		for range 20 {
 			tx, err := w.app.Begin(w.t.Context())
 			require.NoError(w.t, err)
@@ -51,12 +51,12 @@ var idleTraffics = []idleTraffic{
 			require.NoError(w.t, tx.Rollback(w.t.Context()))
 		}
 	}},
-	{"the server starts again", func(w *world) { w.serverAgain(pgserver.Fast) }},
-	{"the server crashes", func(w *world) { w.serverAgain(pgserver.Immediate) }},
+	{"the server starts again", func(w *environment) { w.serverAgain(pgserver.Fast) }},
+	{"the server crashes", func(w *environment) { w.serverAgain(pgserver.Immediate) }},
 }
 
-// serverAgain ends the world's own server and starts it again.
-func (w *world) serverAgain(mode pgserver.Mode) {
+// serverAgain ends the environment's own server and starts it again.
+func (w *environment) serverAgain(mode pgserver.Mode) {
 	w.t.Helper()
 	require.NoError(w.t, w.server.Restart(w.t.Context(), mode))
 	w.pool.Reset()
@@ -86,7 +86,7 @@ func TestIdleRestart(t *testing.T) {
 }
 
 func idleRestarts(t *testing.T, version, mode string, turn int) {
-	w := ownWorld(t, version, nil)
+	w := ownEnvironment(t, version, nil)
 	w.prepareTables()
 	r := w.newRelay(w.config("checkpoint_interval: 100ms", `admin: {listen: "off"}`), "").inMode(mode)
 	r.start()
@@ -130,9 +130,9 @@ func ways() int {
 
 // idler ends a relay and starts it again.
 type idler struct {
-	w    *world
+	w    *environment
 	r    *relayProcess
-	away func(w *world) // happens while it is away
+	away func(w *environment) // happens while it is away
 
 	restarts, written int
 }

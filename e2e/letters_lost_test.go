@@ -25,9 +25,9 @@ import (
 func TestWaitingLostByAPromotion(t *testing.T) {
 	t.Parallel()
 	servers := &succession{t: t}
-	t.Cleanup(servers.end) // after the world, whose server the standby becomes
+	t.Cleanup(servers.end) // after the environment, whose server the standby becomes
 	primary := servers.start("", nil)
-	w := newWorldOn(t, primary)
+	w := newEnvironmentOn(t, primary)
 	w.prepareTables()
 	const fast, slow = "checkpoint_interval: 100ms", "checkpoint_interval: 1m" // of which no marker comes in between
 	r := w.newRelay(w.config(fast, `admin: {listen: "off"}`), "none").inMode("exactly-once")
@@ -59,7 +59,7 @@ func TestWaitingLostByAPromotion(t *testing.T) {
 	require.NoError(t, err)
 	_, err = lock.Exec(t.Context(), `LOCK onceward.waiting IN SHARE MODE`)
 	require.NoError(t, err)
-	key := (&replays{world: w}).enqueue("late", "a", []byte("{}"))
+	key := (&replays{environment: w}).enqueue("late", "a", []byte("{}"))
 	eventually(t, "the relay writes down that it waits", 30*time.Second, func() bool {
 		return scalar[bool](w, `SELECT EXISTS (SELECT FROM pg_locks l WHERE l.relation = 'onceward.waiting'::regclass AND NOT l.granted)`)
 	})
@@ -84,7 +84,7 @@ func TestWaitingLostByAPromotion(t *testing.T) {
 	r.start()
 	eventually(t, "it waits again", time.Minute, func() bool { return scalar[int](w, `SELECT count(*) FROM onceward.waiting`) == 1 })
 	require.Equal(t, "waiting", account(t, w)[key])
-	late := &replays{world: w}
+	late := &replays{environment: w}
 	late.makeTopic(w.name+".late", nil)
 	late.arrives(w.name+".late", key)
 	eventually(t, "nothing is pending", time.Minute, func() bool { return owed(w) == 0 })
@@ -108,9 +108,9 @@ func (s *succession) start(dir string, settings map[string]string) *pgserver.Ser
 	return server
 }
 
-// follow makes a standby of the world's server, which takes its slots over, and the link
+// follow makes a standby of the environment's server, which takes its slots over, and the link
 // between them.
-func (s *succession) follow(w *world) (*pgserver.Server, *kafkaproxy.Link) {
+func (s *succession) follow(w *environment) (*pgserver.Server, *kafkaproxy.Link) {
 	s.t.Helper()
 	w.execute(`SELECT pg_create_physical_replication_slot($1, true)`, physicalSlot)
 	dir := standbyDir(s.t)

@@ -27,7 +27,7 @@ const enqueueOutside = "enqueue-outside"
 
 // outcome is what the job left behind.
 type outcome struct {
-	w       *world
+	w       *environment
 	truth   map[string]truth
 	ghosts  map[string]string
 	records []*sarama.ConsumerMessage
@@ -77,7 +77,7 @@ func TestMainJobCatchesDefects(t *testing.T) {
 // runJob writes, publishes and kills, waits until the relay has caught up, and
 // verifies the topic against the table.
 func runJob(t *testing.T, j job) outcome {
-	w := newWorld(t, j.version)
+	w := newEnvironment(t, j.version)
 	w.install()
 	w.createTopic(nil)
 	relayDefect := j.defect
@@ -112,7 +112,7 @@ func runJob(t *testing.T, j job) outcome {
 
 // killInFlight kills the relay while Kafka is stopped, so that events are read
 // and not acknowledged: what was confirmed too early is lost by it.
-func killInFlight(t *testing.T, w *world, r *relayProcess, load *writers) {
+func killInFlight(t *testing.T, w *environment, r *relayProcess, load *writers) {
 	// A relay that has just started has no producer yet, and cannot get one
 	// without Kafka: wait until this one publishes.
 	checkpoint := scalar[string](w, `SELECT confirmed_lsn::text FROM onceward.relay_state`)
@@ -128,7 +128,7 @@ func killInFlight(t *testing.T, w *world, r *relayProcess, load *writers) {
 
 // readOn waits, with Kafka stopped, until the relay has read events that are not
 // acknowledged.
-func readOn(t *testing.T, w *world, load *writers) {
+func readOn(t *testing.T, w *environment, load *writers) {
 	t.Helper()
 	before := load.committed.Load()
 	eventually(t, "the writers go on without Kafka", time.Minute, func() bool { return load.committed.Load() >= before+300 })
@@ -140,7 +140,7 @@ func readOn(t *testing.T, w *world, load *writers) {
 }
 
 // caughtUp waits until the checkpoint has passed the last commit.
-func caughtUp(t *testing.T, w *world, r *relayProcess) {
+func caughtUp(t *testing.T, w *environment, r *relayProcess) {
 	t.Helper()
 	last := scalar[string](w, `SELECT pg_current_wal_insert_lsn()::text`)
 	writeOne(t, w) // moves the checkpoint past everything before it
@@ -157,7 +157,7 @@ func caughtUp(t *testing.T, w *world, r *relayProcess) {
 }
 
 // ghostsOf finds events whose business row was rolled back.
-func ghostsOf(t *testing.T, w *world) []violation {
+func ghostsOf(t *testing.T, w *environment) []violation {
 	var n int
 	require.NoError(t, w.pool.QueryRow(t.Context(), `SELECT count(*) FROM onceward.outbox o
 		WHERE NOT EXISTS (SELECT FROM business b WHERE b.key = o.namespace || ':' || o.id)`).Scan(&n))
@@ -168,7 +168,7 @@ func ghostsOf(t *testing.T, w *world) []violation {
 }
 
 // redeliver sends a record again, byte for byte.
-func redeliver(t *testing.T, w *world, m *sarama.ConsumerMessage, times int) {
+func redeliver(t *testing.T, w *environment, m *sarama.ConsumerMessage, times int) {
 	producer, err := sarama.NewSyncProducer(w.brokers, kafkaConfig())
 	require.NoError(t, err)
 	defer producer.Close()
@@ -186,7 +186,7 @@ func redeliver(t *testing.T, w *world, m *sarama.ConsumerMessage, times int) {
 const oneAggregate = `CREATE TABLE counters (aggregate text PRIMARY KEY, n int NOT NULL); CREATE TABLE business (key text PRIMARY KEY); INSERT INTO counters VALUES ('a-0', 0)`
 
 // writeOne commits one event, and returns its key.
-func writeOne(t *testing.T, w *world) string {
+func writeOne(t *testing.T, w *environment) string {
 	var key string
 	require.NoError(t, pgx.BeginFunc(t.Context(), w.app, func(tx pgx.Tx) error {
 		k, err := (&writers{namespace: w.name}).row(t.Context(), tx, 0, "a-0")

@@ -15,7 +15,7 @@ import (
 // table's partitions while it publishes; without it, it leaves them alone.
 func TestTheRelayMakesPartitions(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, versions[0])
+	w := newEnvironment(t, versions[0])
 	w.install()
 	_, err := w.pool.Exec(t.Context(), `DO $$ BEGIN EXECUTE (SELECT 'DROP TABLE ' || inhrelid::regclass FROM pg_inherits
 		WHERE inhparent = 'onceward.outbox'::regclass ORDER BY inhrelid::regclass::text DESC LIMIT 1); END $$`)

@@ -20,7 +20,7 @@ import (
 func TestMetricsReconcile(t *testing.T) {
 	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
-		w := newWorld(t, version)
+		w := newEnvironment(t, version)
 		w.install()
 		w.createTopic(nil)
 		const neverCheckpoint = "checkpoint_interval: 1h"
@@ -68,7 +68,7 @@ func startAgain(t *testing.T, r *relayProcess) {
 
 // quiet waits until the process has ended what is committed, compares, and returns
 // the number of committed events.
-func quiet(t *testing.T, w *world, r *relayProcess) int {
+func quiet(t *testing.T, w *environment, r *relayProcess) int {
 	t.Helper()
 	committed := scalar[int](w, `SELECT count(*) FROM onceward.outbox`)
 	var m scraped

@@ -25,7 +25,7 @@ func TestMillionEventTransaction(t *testing.T) {
 		n = 1_000_000
 	}
 	onVersions(t, func(t *testing.T, version string) {
-		w := newWorld(t, version)
+		w := newEnvironment(t, version)
 		r := streaming(t, w)
 		watch := watchPositions(t, w)
 		open, err := w.pool.Begin(t.Context())
@@ -62,7 +62,7 @@ func TestMillionEventTransaction(t *testing.T) {
 }
 
 // ends is the number of records in the topic.
-func (w *world) ends() int64 {
+func (w *environment) ends() int64 {
 	w.t.Helper()
 	client, err := sarama.NewClient(w.brokers, kafkaConfig())
 	require.NoError(w.t, err)
@@ -121,7 +121,7 @@ func (s *seen) record(m *sarama.ConsumerMessage) {
 }
 
 // scan reads the topic from its beginning to its present end and keeps nothing.
-func (w *world) scan(record func(*sarama.ConsumerMessage)) {
+func (w *environment) scan(record func(*sarama.ConsumerMessage)) {
 	w.t.Helper()
 	client, err := sarama.NewClient(w.brokers, kafkaConfig())
 	require.NoError(w.t, err)

@@ -21,7 +21,7 @@ func TestExactlyOnceMainJob(t *testing.T) {
 	t.Parallel()
 	for _, version := range versions {
 		t.Run("PostgreSQL"+version, func(t *testing.T) {
-			w := newWorld(t, version)
+			w := newEnvironment(t, version)
 			w.install()
 			w.createTopic(nil)
 			load := &writers{pool: w.app, seed: 1, count: 8, aggregates: 40, target: 5000, namespace: w.name}
@@ -55,7 +55,7 @@ func TestExactlyOnceMainJob(t *testing.T) {
 // with work in flight, and into it after a graceful stop.
 func TestModesChangeAtTheStart(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, versions[0])
+	w := newEnvironment(t, versions[0])
 	w.install()
 	w.createTopic(nil)
 	config := w.config("checkpoint_interval: 20ms", "admin: {listen: \"off\"}")
@@ -147,7 +147,7 @@ func TestTheModeChangesInAGap(t *testing.T) {
 // a relay that is down.
 func TestALostCheckpointIsTakenFromRelayState(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, versions[1])
+	w := newEnvironment(t, versions[1])
 	w.install()
 	w.createTopic(nil)
 	load := &writers{pool: w.app, seed: 3, count: 4, aggregates: 20, target: 500, namespace: w.name}
@@ -175,7 +175,7 @@ func TestALostCheckpointIsTakenFromRelayState(t *testing.T) {
 // while it has no slot.
 func TestAStandbyNeverFencesTheOwner(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, versions[0])
+	w := newEnvironment(t, versions[0])
 	w.install()
 	w.createTopic(nil)
 	config := w.config("checkpoint_interval: 20ms", "admin: {listen: \"off\"}")

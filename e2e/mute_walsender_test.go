@@ -23,7 +23,7 @@ func TestMuteWalsender(t *testing.T) {
 		rows = 10_000_000
 	}
 	onVersions(t, func(t *testing.T, version string) {
-		w := ownWorld(t, version, map[string]string{"wal_sender_timeout": "2s", "autovacuum": "off"})
+		w := ownEnvironment(t, version, map[string]string{"wal_sender_timeout": "2s", "autovacuum": "off"})
 		r := streaming(t, w)
 		caughtUp(t, w, r)
 		quiet := time.Now()
@@ -57,7 +57,7 @@ func TestMuteWalsender(t *testing.T) {
 
 // watchSilence measures how long the walsender's position stood still while log
 // was waiting; the function returned ends it and tells the longest time.
-func watchSilence(t *testing.T, w *world) (longest func() time.Duration) {
+func watchSilence(t *testing.T, w *environment) (longest func() time.Duration) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan time.Duration, 1)
 	go func() {

@@ -20,7 +20,7 @@ func TestNewTopicsHoldNobodyUp(t *testing.T) {
 	t.Parallel()
 	for _, c := range modesAndVersions() {
 		t.Run(c[0]+"/PostgreSQL"+c[1], func(t *testing.T) {
-			r := newReplays(t, newWorld(t, c[1]), c[0])
+			r := newReplays(t, newEnvironment(t, c[1]), c[0])
 			r.relay.stop()
 			r.relay.env = append(r.relay.env, "ONCEWARD_TOPICS_PARTITIONS=1")
 			r.relay.start()

@@ -17,7 +17,7 @@ import (
 func TestOpenTransactionPinsTheLog(t *testing.T) {
 	const noise = 24 << 20
 	onVersions(t, func(t *testing.T, version string) {
-		w := newWorld(t, version)
+		w := newEnvironment(t, version)
 		r := streaming(t, w, "checkpoint_interval: 100ms")
 		caughtUp(t, w, r)
 		open, err := w.pool.Begin(t.Context())
@@ -61,7 +61,7 @@ func TestOpenTransactionPinsTheLog(t *testing.T) {
 
 // slotBytes returns how far the slot is behind the end of the log, and how much
 // log is kept for it.
-func (w *world) slotBytes() (lag, kept int64) {
+func (w *environment) slotBytes() (lag, kept int64) {
 	w.t.Helper()
 	require.NoError(w.t, w.pool.QueryRow(w.t.Context(), `SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint, pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint
 		FROM pg_replication_slots WHERE slot_name = $1`, w.slot()).Scan(&lag, &kept))
@@ -70,7 +70,7 @@ func (w *world) slotBytes() (lag, kept int64) {
 
 // foreignLog writes that many bytes of log that are no events, as inserts of a
 // table that is not published.
-func foreignLog(w *world, bytes int) {
+func foreignLog(w *environment, bytes int) {
 	w.t.Helper()
 	w.execute(`CREATE TABLE IF NOT EXISTS noise (x text); ALTER TABLE noise ALTER x SET STORAGE EXTERNAL`)
 	const chunk = 16 << 20

@@ -16,7 +16,7 @@ import (
 
 func TestWrongConfigKey(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, versions[0])
+	w := newEnvironment(t, versions[0])
 	r := w.newRelay(w.config("quue: {bytes: 1MiB}"), "")
 	r.start()
 	log := r.wait(10 * time.Second)
@@ -26,7 +26,7 @@ func TestWrongConfigKey(t *testing.T) {
 
 func TestMissingTable(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, versions[0])
+	w := newEnvironment(t, versions[0])
 	r := w.newRelay(w.config(`admin: {listen: "off"}`), "")
 	r.start()
 	log := r.wait(30 * time.Second)
@@ -37,7 +37,7 @@ func TestMissingTable(t *testing.T) {
 
 func TestMissingPublicationIsMendedByItsCure(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, versions[0])
+	w := newEnvironment(t, versions[0])
 	w.install()
 	_, err := w.pool.Exec(t.Context(), "DROP PUBLICATION onceward_"+w.name)
 	require.NoError(t, err)
@@ -55,7 +55,7 @@ func TestMissingPublicationIsMendedByItsCure(t *testing.T) {
 // is there.
 func TestUnknownTopicHoldsAndHeals(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, versions[0])
+	w := newEnvironment(t, versions[0])
 	w.install()
 	_, err := w.app.Exec(t.Context(), oneAggregate)
 	require.NoError(t, err)
@@ -77,7 +77,7 @@ func TestUnknownTopicHoldsAndHeals(t *testing.T) {
 // Two relays of one name: one publishes, the other stands by and takes over.
 func TestStandbyTakesOver(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, versions[0])
+	w := newEnvironment(t, versions[0])
 	w.install()
 	w.createTopic(nil)
 	_, err := w.app.Exec(t.Context(), oneAggregate)
@@ -102,7 +102,7 @@ func TestStandbyTakesOver(t *testing.T) {
 
 func TestMalformedKeyIsRefusedAtTheEdge(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, versions[0])
+	w := newEnvironment(t, versions[0])
 	w.install()
 	err := pgx.BeginFunc(t.Context(), w.app, func(tx pgx.Tx) error {
 		_, err := outbox.Enqueue(t.Context(), tx, outbox.Event{AggregateType: "order", AggregateID: "1", Type: "T"})

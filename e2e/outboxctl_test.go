@@ -60,7 +60,7 @@ type listed struct {
 const mostListed = 100_000
 
 // list asks for all events of a state, with the operator's rights.
-func list(t *testing.T, w *world, state string) listed {
+func list(t *testing.T, w *environment, state string) listed {
 	t.Helper()
 	var l listed
 	out := outboxctl(t, w.dsn(operatorLogin), "list", "--state", state, "--output", "json", "--limit", strconv.Itoa(mostListed))
@@ -73,7 +73,7 @@ func list(t *testing.T, w *world, state string) listed {
 var printedCommand = regexp.MustCompile(`outboxctl (migrate up [a-z0-9_ -]+)`)
 
 // mend does what the relay printed last: its command, then its SQL.
-func mend(t *testing.T, w *world, log string) {
+func mend(t *testing.T, w *environment, log string) {
 	t.Helper()
 	const mark = "To mend it: "
 	at := strings.LastIndex(log, mark)

@@ -16,7 +16,7 @@ import (
 func TestPauseByStop(t *testing.T) {
 	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
-		w := ownWorld(t, version, map[string]string{"wal_sender_timeout": "2s"})
+		w := ownEnvironment(t, version, map[string]string{"wal_sender_timeout": "2s"})
 		w.install()
 		w.createTopic(nil)
 		first := startRelay(t, w, "checkpoint_interval: 20ms")
@@ -50,7 +50,7 @@ func TestPauseByStop(t *testing.T) {
 }
 
 // startTwin starts a second relay of the same name.
-func startTwin(t *testing.T, w *world, config ...string) *relayProcess {
+func startTwin(t *testing.T, w *environment, config ...string) *relayProcess {
 	t.Helper()
 	r := w.newRelay(w.config(append([]string{`admin: {listen: "off"}`}, config...)...), "")
 	r.start()

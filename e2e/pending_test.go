@@ -76,7 +76,7 @@ type answers struct {
 // pendingIsTruth asks at that many random moments under load.
 func pendingIsTruth(t *testing.T, version, defect string, moments int) (int, answers) {
 	outboxctlBinary(t) // not under load
-	w := newWorld(t, version)
+	w := newEnvironment(t, version)
 	w.install()
 	w.createTopic(nil)
 	client, err := sarama.NewClient(w.brokers, kafkaConfig())
@@ -114,7 +114,7 @@ func pendingIsTruth(t *testing.T, version, defect string, moments int) (int, ans
 
 // takeSample asks Kafka between two looks at the database: what was called
 // published must be below the ends that are read after it.
-func takeSample(t *testing.T, w *world, client sarama.Client) pendingSample {
+func takeSample(t *testing.T, w *environment, client sarama.Client) pendingSample {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -146,7 +146,7 @@ func takeSample(t *testing.T, w *world, client sarama.Client) pendingSample {
 	return s
 }
 
-func scalarIn[T any](ctx context.Context, w *world, query string) T {
+func scalarIn[T any](ctx context.Context, w *environment, query string) T {
 	w.t.Helper()
 	var v T
 	require.NoError(w.t, w.pool.QueryRow(ctx, query).Scan(&v), query)
@@ -207,7 +207,7 @@ func (a *answers) stale(s pendingSample, i int, there func(uuid.UUID) bool) {
 func TestRowOfASlowCommitIsNotPendingForEver(t *testing.T) {
 	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
-		w := ownWorld(t, version, nil)
+		w := ownEnvironment(t, version, nil)
 		r := streaming(t, w, "checkpoint_interval: 100ms")
 		caughtUp(t, w, r)
 		pending := func() int {

@@ -32,7 +32,7 @@ func TestPoisonHoldsItsAggregate(t *testing.T) {
 	t.Parallel()
 	for _, c := range modesAndVersions() {
 		t.Run(c[0]+"/PostgreSQL"+c[1], func(t *testing.T) {
-			r := newReplays(t, newWorld(t, c[1]), c[0])
+			r := newReplays(t, newEnvironment(t, c[1]), c[0])
 			r.makeTopic(r.name+".other", nil)
 			r.othersPass()
 			r.releaseWhileItLags()
@@ -64,7 +64,7 @@ func (r *replays) othersPass() {
 	const others = 10_000
 	large, odd, nowhere := r.poison("large"), r.raw("order", "odd", `{"position": "forged"}`), r.raw("no topic!", "nowhere", `{}`)
 	behindLarge, behindOdd := r.small("large"), r.small("odd")
-	require.NoError(t, bulk(t.Context(), r.world, 0, others, 10))
+	require.NoError(t, bulk(t.Context(), r.environment, 0, others, 10))
 	free := r.small("free")
 	r.letters(5)
 	r.arrives(r.topic(), free)
@@ -74,7 +74,7 @@ func (r *replays) othersPass() {
 	}
 	for _, key := range []string{large, odd, nowhere, behindLarge, behindOdd} {
 		require.Zero(t, seen[key], "%s is not published", key)
-		require.Equal(t, 1, scalar[int](r.world, `SELECT count(*) FROM onceward.dead_letters WHERE namespace || ':' || letter_id = $1 AND state = 'open'`, key))
+		require.Equal(t, 1, scalar[int](r.environment, `SELECT count(*) FROM onceward.dead_letters WHERE namespace || ':' || letter_id = $1 AND state = 'open'`, key))
 	}
 	require.Len(t, seen, others+1)
 	for key, n := range seen {
@@ -118,7 +118,7 @@ func (r *replays) dieAt(point string) {
 	dying.start()
 	bad, behind := r.enqueue("other", aggregate, make([]byte, 1_200_000)), r.enqueue("other", aggregate, []byte("{}"))
 	open := func() int {
-		return scalar[int](r.world, `SELECT count(*) FROM onceward.dead_letters WHERE aggregate_id = $1 AND state = 'open'`, aggregate)
+		return scalar[int](r.environment, `SELECT count(*) FROM onceward.dead_letters WHERE aggregate_id = $1 AND state = 'open'`, aggregate)
 	}
 	dead := func() bool {
 		select {
@@ -147,9 +147,9 @@ func (r *replays) dieAt(point string) {
 	last := r.enqueue("other", aggregate, []byte("{}"))
 	r.arrives(topic, last)
 	eventually(t, "the letters are settled", time.Minute, func() bool {
-		return scalar[int](r.world, `SELECT count(*) FROM onceward.dead_letters WHERE aggregate_id = $1 AND state = 'replayed'`, aggregate) == 2
+		return scalar[int](r.environment, `SELECT count(*) FROM onceward.dead_letters WHERE aggregate_id = $1 AND state = 'replayed'`, aggregate) == 2
 	})
-	require.Equal(t, 2, scalar[int](r.world, `SELECT count(*) FROM onceward.dead_letters WHERE aggregate_id = $1`, aggregate))
+	require.Equal(t, 2, scalar[int](r.environment, `SELECT count(*) FROM onceward.dead_letters WHERE aggregate_id = $1`, aggregate))
 	keys := r.keys(topic, aggregate)
 	if r.mode == "idempotent" {
 		keys = firsts(keys) // a crash repeats what was not confirmed

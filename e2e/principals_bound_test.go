@@ -182,7 +182,7 @@ func eventOf(t *testing.T, namespace, id string) outbox.Event {
 func TestBoundProducersArePublished(t *testing.T) {
 	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
-		w := ownWorld(t, version, nil)
+		w := ownEnvironment(t, version, nil)
 		r := streaming(t, w, "checkpoint_interval: 100ms")
 		caughtUp(t, w, r)
 		outboxctl(t, w.server.DSN(w.name), "migrate", "roles", "--producer", "bound", "--namespace", w.name, "--apply")

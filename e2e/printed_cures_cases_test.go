@@ -31,7 +31,7 @@ var curedBy = map[string]func(*testing.T, *cures){
 // notInstalled: six programs say that the tables are not there, and one command,
 // run by the maintainer, ends it for all of them.
 func notInstalled(t *testing.T, c *cures) {
-	w := newWorld(t, versions[0])
+	w := newEnvironment(t, versions[0])
 	r := staying(w)
 	r.start()
 	h := halted(t, r, "TABLE_MISSING")
@@ -263,7 +263,7 @@ func partitionCures(t *testing.T, c *cures) {
 
 // noPartitionToday: the days ahead are there, and nobody can write. The relay goes
 // on, and everybody who looks says so.
-func noPartitionToday(t *testing.T, c *cures, w *world, r *relayProcess, leaf string) {
+func noPartitionToday(t *testing.T, c *cures, w *environment, r *relayProcess, leaf string) {
 	w.execute("ALTER TABLE onceward.outbox DETACH PARTITION " + leaf)
 	err := enqueue(t, w)
 	require.ErrorIs(t, err, outbox.ErrOutOfWindow)
@@ -298,7 +298,7 @@ func noPartitionToday(t *testing.T, c *cures, w *world, r *relayProcess, leaf st
 
 // defaultPartition: somebody makes one under a relay that streams. It goes on, and
 // everybody who looks says so, beside what there is to say.
-func defaultPartition(t *testing.T, w *world, r *relayProcess) {
+func defaultPartition(t *testing.T, w *environment, r *relayProcess) {
 	w.execute("CREATE TABLE public.rest PARTITION OF onceward.outbox DEFAULT")
 	const cure = "ALTER TABLE onceward.outbox DETACH PARTITION public.rest"
 	eventually(t, "the relay says it", 90*time.Second, func() bool { return r.logs("DEFAULT_PARTITION") && r.logs(cure) })
@@ -317,8 +317,8 @@ func defaultPartition(t *testing.T, w *world, r *relayProcess) {
 	require.NotContains(t, out, "DEFAULT_PARTITION")
 }
 
-// sql runs statements of a cure as the superuser, on the world's database.
-func (c *cures) sql(t *testing.T, w *world, cure, printed string, fill ...string) {
+// sql runs statements of a cure as the superuser, on the environment's database.
+func (c *cures) sql(t *testing.T, w *environment, cure, printed string, fill ...string) {
 	t.Helper()
 	w.execute(strings.NewReplacer(fill...).Replace(c.find(t, cure, printed)))
 }
@@ -326,7 +326,7 @@ func (c *cures) sql(t *testing.T, w *world, cure, printed string, fill ...string
 // rightsCures: rows that are hidden from the relay's role, a table that it may not
 // write, a database where nobody may.
 func rightsCures(t *testing.T, c *cures) {
-	w := ownWorld(t, versions[0], nil)
+	w := ownEnvironment(t, versions[0], nil)
 	w.prepareTables()
 	r := staying(w, "checkpoint_interval: 50ms")
 	clean := func(code string) {
@@ -382,7 +382,7 @@ func rightsCures(t *testing.T, c *cures) {
 }
 
 // writable runs a statement in a session that may write, as a superuser can have it.
-func writable(t *testing.T, w *world, statement string) {
+func writable(t *testing.T, w *environment, statement string) {
 	t.Helper()
 	conn, err := w.pool.Acquire(t.Context())
 	require.NoError(t, err)
@@ -395,7 +395,7 @@ func writable(t *testing.T, w *world, statement string) {
 
 // settingsCures: what `relay check` advises about a server.
 func settingsCures(t *testing.T, c *cures) {
-	w := ownWorld(t, versions[1], nil)
+	w := ownEnvironment(t, versions[1], nil)
 	w.prepareTables()
 	config := w.config(`admin: {listen: "off"}`)
 	const advice = "relay/check/check.go: "

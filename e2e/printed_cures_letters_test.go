@@ -19,7 +19,7 @@ import (
 )
 
 // begins starts a relay and waits until it has published something.
-func begins(t *testing.T, w *world, r *relayProcess) {
+func begins(t *testing.T, w *environment, r *relayProcess) {
 	t.Helper()
 	before := sessionsIn(r)
 	r.start()
@@ -36,7 +36,7 @@ func again(r *relayProcess) *relayProcess {
 }
 
 // loseSlot drops the slot once the server has noticed that the relay is gone.
-func loseSlot(t *testing.T, w *world) {
+func loseSlot(t *testing.T, w *environment) {
 	t.Helper()
 	eventually(t, "the slot is free", 10*time.Second, func() bool {
 		return !scalar[bool](w, `SELECT bool_or(active) FROM pg_replication_slots WHERE slot_name = $1`, w.slot())
@@ -45,7 +45,7 @@ func loseSlot(t *testing.T, w *world) {
 }
 
 // enqueue tries to write an event, and takes it back.
-func enqueue(t *testing.T, w *world) error {
+func enqueue(t *testing.T, w *environment) error {
 	t.Helper()
 	tx, err := w.app.Begin(t.Context())
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func enqueue(t *testing.T, w *world) error {
 	return err
 }
 
-func event(t *testing.T, w *world) outbox.Event {
+func event(t *testing.T, w *environment) outbox.Event {
 	t.Helper()
 	key, err := outbox.NewKey(w.name)
 	require.NoError(t, err)
@@ -62,7 +62,7 @@ func event(t *testing.T, w *world) outbox.Event {
 }
 
 // hintOf is the hint of the SQL function, for an event of now.
-func hintOf(t *testing.T, w *world) string {
+func hintOf(t *testing.T, w *environment) string {
 	t.Helper()
 	_, err := w.app.Exec(t.Context(), `SELECT onceward.enqueue($1, 'order', 'a-1', 'OrderChanged', '{}')`, event(t, w).Key.String())
 	var pg *pgconn.PgError
@@ -75,7 +75,7 @@ func hintOf(t *testing.T, w *world) string {
 // at an event, and about a kind that has parked as many aggregates as it may.
 func letterCures(t *testing.T, c *cures) {
 	w := settled(t, versions[0])
-	r := &replays{world: w}
+	r := &replays{environment: w}
 	config := w.config(`admin: {listen: "127.0.0.1:0"}`, "checkpoint_interval: 50ms", "max_parked_aggregates: 2")
 	r.relay = w.newRelay(config, "")
 	begins(t, w, r.relay)
@@ -199,9 +199,9 @@ func haltCures(t *testing.T, c *cures, r *replays, config string) {
 		out, _ = asked(t, r.dsn(operatorLogin), "dead", "retry", bad, "--reason", "x", "--yes")
 		return strings.Contains(out, "halts at "+bad)
 	})
-	out = c.do(t, r.world, operatorLogin, `internal/operator/letters/relay_order.go: outboxctl skip {} --relay {} --reason "…"`, out)
+	out = c.do(t, r.environment, operatorLogin, `internal/operator/letters/relay_order.go: outboxctl skip {} --relay {} --reason "…"`, out)
 	r.arrives(r.topic(), behind)
-	out = c.do(t, r.world, operatorLogin, "cmd/outboxctl/skip.go: outboxctl dead show {}", out)
+	out = c.do(t, r.environment, operatorLogin, "cmd/outboxctl/skip.go: outboxctl dead show {}", out)
 	require.Contains(t, out, bad)
 	require.Contains(t, out, "has the policy halt")
 	require.NotContains(t, out, "start the relay again", "the letter keeps no cure: it is skipped")
@@ -209,7 +209,7 @@ func haltCures(t *testing.T, c *cures, r *replays, config string) {
 }
 
 // oldEvent commits an event of some days ago.
-func oldEvent(t *testing.T, w *world, daysAgo int) (key string) {
+func oldEvent(t *testing.T, w *environment, daysAgo int) (key string) {
 	t.Helper()
 	o := &oldDays{t: t, w: w, conn: w.connect(maintainerLogin), day: partition.Day(time.Now()).AddDate(0, 0, -daysAgo), committed: map[string]bool{}}
 	if daysAgo > migrations.DaysBack {

@@ -162,7 +162,7 @@ func (c *cures) find(t *testing.T, cure, printed string) string {
 
 // do runs a cure that was printed, with the rights of a login. What the reader is
 // to put in its place is said by fill: KEY, GAP. It ends well.
-func (c *cures) do(t *testing.T, w *world, login, cure, printed string, fill ...string) string { //nolint:revive // argument-limit: what, where, as whom
+func (c *cures) do(t *testing.T, w *environment, login, cure, printed string, fill ...string) string { //nolint:revive // argument-limit: what, where, as whom
 	t.Helper()
 	return c.doOn(t, w.dsn(login), cure, printed, fill...)
 }

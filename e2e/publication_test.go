@@ -15,7 +15,7 @@ import (
 func TestPublicationOfTooMuch(t *testing.T) {
 	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
-		w := newWorld(t, version)
+		w := newEnvironment(t, version)
 		r := streaming(t, w, "checkpoint_interval: 100ms")
 		caughtUp(t, w, r)
 		w.execute("ALTER PUBLICATION " + w.slot() + " SET (publish = 'insert, update, delete, truncate')")
@@ -37,7 +37,7 @@ func TestPublicationOfTooMuch(t *testing.T) {
 func TestPublicationGone(t *testing.T) {
 	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
-		w := newWorld(t, version)
+		w := newEnvironment(t, version)
 		r := streaming(t, w, "checkpoint_interval: 100ms")
 		caughtUp(t, w, r)
 		w.execute("DROP PUBLICATION " + w.slot())
@@ -61,7 +61,7 @@ func TestPublicationGone(t *testing.T) {
 func TestPublicationOfAnotherTable(t *testing.T) {
 	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
-		w := newWorld(t, version)
+		w := newEnvironment(t, version)
 		r := streaming(t, w, "checkpoint_interval: 100ms")
 		caughtUp(t, w, r)
 		w.execute("ALTER PUBLICATION " + w.slot() + " ADD TABLE business")

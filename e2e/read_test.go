@@ -15,7 +15,7 @@ import (
 
 // committed reads what read_committed shows of a topic, from its beginning to its
 // present end, each partition in order.
-func (w *world) committed(topic string) []*sarama.ConsumerMessage {
+func (w *environment) committed(topic string) []*sarama.ConsumerMessage {
 	w.t.Helper()
 	byPartition := map[int32][]*sarama.ConsumerMessage{}
 	w.eachCommitted(topic, func(m *sarama.ConsumerMessage) {
@@ -30,7 +30,7 @@ func (w *world) committed(topic string) []*sarama.ConsumerMessage {
 
 // eachCommitted reads the same, and keeps nothing. The end may be a control record, which
 // sarama's consumers never see.
-func (w *world) eachCommitted(topic string, record func(*sarama.ConsumerMessage)) {
+func (w *environment) eachCommitted(topic string, record func(*sarama.ConsumerMessage)) {
 	w.t.Helper()
 	client, err := sarama.NewClient(w.brokers, kafkaConfig())
 	require.NoError(w.t, err)
@@ -54,7 +54,7 @@ func (w *world) eachCommitted(topic string, record func(*sarama.ConsumerMessage)
 
 // scanAt reads at an isolation level: each partition in order from its beginning to its end and keeps
 // nothing.
-func (w *world) scanAt(topic string, level kgo.IsolationLevel, left map[int32]int64, record func(*sarama.ConsumerMessage)) {
+func (w *environment) scanAt(topic string, level kgo.IsolationLevel, left map[int32]int64, record func(*sarama.ConsumerMessage)) {
 	w.t.Helper()
 	offsets := map[int32]kgo.Offset{}
 	for p := range left {

@@ -31,7 +31,7 @@ func TestRefusedAgain(t *testing.T) {
 	stopAtTheEnd(t, cluster)
 	for _, c := range modesAndVersions() {
 		t.Run(c[0]+"/PostgreSQL"+c[1], func(t *testing.T) {
-			r := newReplays(t, newWorldBetween(t, postgres(t, c[1]), cluster.Addrs()), c[0])
+			r := newReplays(t, newEnvironmentBetween(t, postgres(t, c[1]), cluster.Addrs()), c[0])
 			r.makeTopic(r.name+".tiny", map[string]string{"max.message.bytes": "20000"})
 			r.makeTopic(r.name+".blind", map[string]string{"max.message.bytes": "20000"})
 			r.blind(r.name + ".blind")
@@ -67,11 +67,11 @@ func (r *replays) refusedAgain(kind string) {
 	t := r.t
 	topic := r.name + "." + kind
 	letter := func(key, column string) string {
-		return scalar[string](r.world, `SELECT `+column+`::text FROM onceward.dead_letters WHERE namespace || ':' || letter_id = $1`, key)
+		return scalar[string](r.environment, `SELECT `+column+`::text FROM onceward.dead_letters WHERE namespace || ':' || letter_id = $1`, key)
 	}
 	bad := r.enqueue(kind, "a", random(50_000))
 	eventually(t, "the letter is written", time.Minute, func() bool {
-		return scalar[int](r.world, `SELECT count(*) FROM onceward.dead_letters WHERE namespace || ':' || letter_id = $1`, bad) == 1
+		return scalar[int](r.environment, `SELECT count(*) FROM onceward.dead_letters WHERE namespace || ':' || letter_id = $1`, bad) == 1
 	})
 	sessions := func() int { return strings.Count(r.relay.log(), "slot taken") }
 	for round := range 2 {
@@ -83,7 +83,7 @@ func (r *replays) refusedAgain(kind string) {
 		same := r.enqueue(kind, "b", []byte("{}"))
 		r.arrives(topic, same)
 		require.Equal(t, "open", letter(bad, "state"))
-		require.Equal(t, 2+round, int(scalar[int32](r.world, `SELECT attempts FROM onceward.dead_letters WHERE namespace || ':' || letter_id = $1`, bad)))
+		require.Equal(t, 2+round, int(scalar[int32](r.environment, `SELECT attempts FROM onceward.dead_letters WHERE namespace || ':' || letter_id = $1`, bad)))
 		require.LessOrEqual(t, sessions()-n, 1, "the refusal ends one session at most")
 		t.Logf("%s, %s: refused again and all others on within %s, %d more sessions: %s", r.mode, kind, time.Since(began).Round(time.Millisecond), sessions()-n, letter(bad, "error"))
 		for _, once := range []struct{ topic, key string }{{r.topic(), after}, {topic, same}} {
@@ -103,7 +103,7 @@ func (r *replays) refusedAgain(kind string) {
 		"max.message.bytes": {Operation: sarama.IncrementalAlterConfigsOperationSet, Value: &larger},
 	}, false))
 	eventually(t, "the event behind it is a letter", time.Minute, func() bool {
-		return scalar[int](r.world, `SELECT count(*) FROM onceward.dead_letters WHERE namespace || ':' || letter_id = $1`, behind) == 1
+		return scalar[int](r.environment, `SELECT count(*) FROM onceward.dead_letters WHERE namespace || ':' || letter_id = $1`, behind) == 1
 	})
 	eventually(t, "the larger limit is seen, at the latest a second after the last look", 30*time.Second, func() bool {
 		out, _ := process.Run(t.Context(), process.Spec{
@@ -132,7 +132,7 @@ func TestSingleWordKeepsOrder(t *testing.T) {
 	t.Parallel()
 	for _, c := range modesAndVersions() {
 		t.Run(c[0]+"/PostgreSQL"+c[1], func(t *testing.T) {
-			r := newReplays(t, newWorld(t, c[1]), c[0])
+			r := newReplays(t, newEnvironment(t, c[1]), c[0])
 			r.makeTopic(r.name+".other", nil)
 			r.singleWords()
 			r.relay.stop()

@@ -17,7 +17,7 @@ import (
 
 // relayProcess is the relay as a process of its own.
 type relayProcess struct {
-	w       *world
+	w       *environment
 	binary  string
 	config  string
 	logFile string
@@ -33,7 +33,7 @@ const defective = "onceward_defects"
 
 // newRelay makes a relay that is not started. A defect is injected into a
 // binary that has them; the production binary has none.
-func (w *world) newRelay(config, defect string) *relayProcess {
+func (w *environment) newRelay(config, defect string) *relayProcess {
 	w.t.Helper()
 	r := &relayProcess{w: w, config: config, logFile: filepath.Join(w.t.TempDir(), "relay.log")}
 	// What a test has broken on purpose ends the relay, so that it can wait for

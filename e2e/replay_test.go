@@ -37,16 +37,16 @@ func TestReplay(t *testing.T) {
 	for _, mode := range []string{"idempotent", "exactly-once"} {
 		for _, version := range versions {
 			t.Run(mode+"/PostgreSQL"+version, func(t *testing.T) {
-				r := newReplays(t, newWorldBetween(t, postgres(t, version), cluster.Addrs()), mode)
+				r := newReplays(t, newEnvironmentBetween(t, postgres(t, version), cluster.Addrs()), mode)
 				r.run()
 			})
 		}
 	}
 }
 
-// replays is one world in which events are replayed.
+// replays is one environment in which events are replayed.
 type replays struct {
-	*world
+	*environment
 	mode    string
 	relay   *relayProcess
 	config  string
@@ -58,9 +58,9 @@ type replays struct {
 
 const replayedEvents, replayedAggregates = 40, 4
 
-func newReplays(t *testing.T, w *world, mode string) *replays {
+func newReplays(t *testing.T, w *environment, mode string) *replays {
 	t.Helper()
-	r := &replays{world: w, mode: mode, config: w.config(`admin: {listen: "off"}`, "checkpoint_interval: 50ms"), repair: w.name + ".repair"}
+	r := &replays{environment: w, mode: mode, config: w.config(`admin: {listen: "off"}`, "checkpoint_interval: 50ms"), repair: w.name + ".repair"}
 	r.groups = []string{"billing-" + w.name, "mail-" + w.name}
 	w.install()
 	short := map[string]string{"retention.ms": "600000"}
@@ -104,7 +104,7 @@ func (r *replays) run() {
 	r.replay("reprocess", "--aggregate", "a-2", "--reprocess", r.groups[0])
 	r.replayAHole("hole", r.events[5])
 
-	caughtUp(t, r.world, r.relay)
+	caughtUp(t, r.environment, r.relay)
 	r.awaitRetention()
 	r.awaitConsumers()
 	r.relay.stop()
@@ -124,10 +124,10 @@ func (r *replays) write() {
 		}))
 	}
 	eventually(t, "a published snapshot covers them", time.Minute, func() bool {
-		return scalar[bool](r.world, `SELECT bool_and(a.state <> 'pending') FROM onceward.outbox o, onceward.account(o.id, o.tx_id, o.seq) a`)
+		return scalar[bool](r.environment, `SELECT bool_and(a.state <> 'pending') FROM onceward.outbox o, onceward.account(o.id, o.tx_id, o.seq) a`)
 	})
 	eventually(t, "both groups have applied them", time.Minute, func() bool {
-		return scalar[int](r.world, `SELECT count(*) FROM effects`) == len(r.groups)*replayedEvents
+		return scalar[int](r.environment, `SELECT count(*) FROM effects`) == len(r.groups)*replayedEvents
 	})
 }
 
@@ -174,7 +174,7 @@ func (r *replays) refused() {
 	out, err := r.ctl("refused", r.events[0], "--topic", r.name+".state")
 	require.ErrorContains(r.t, err, "exit status 3", out)
 	require.Contains(r.t, out, "is compacted, and 1 events are not the newest of their aggregate")
-	require.Zero(r.t, scalar[int](r.world, `SELECT count(*) FROM onceward.replays`))
+	require.Zero(r.t, scalar[int](r.environment, `SELECT count(*) FROM onceward.replays`))
 }
 
 func (r *replays) replayThroughAKill(reason string, args ...string) {
@@ -189,12 +189,12 @@ func (r *replays) replayThroughAKill(reason string, args ...string) {
 		return nil
 	})
 	eventually(t, "some are asked for", time.Minute, func() bool {
-		return scalar[int](r.world, `SELECT count(*) FROM onceward.replays WHERE reason = $1`, reason) >= 10
+		return scalar[int](r.environment, `SELECT count(*) FROM onceward.replays WHERE reason = $1`, reason) >= 10
 	})
 	r.relay.kill()
 	require.NoError(t, asking.Wait())
 	r.relay.start()
-	require.Greater(t, scalar[float64](r.world, `SELECT extract(epoch FROM max(requested_at) - min(requested_at))::float8 FROM onceward.replays WHERE reason = $1`, reason),
+	require.Greater(t, scalar[float64](r.environment, `SELECT extract(epoch FROM max(requested_at) - min(requested_at))::float8 FROM onceward.replays WHERE reason = $1`, reason),
 		0.8, "%d events at 40 a second", replayedEvents)
 }
 

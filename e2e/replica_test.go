@@ -49,7 +49,7 @@ func newReplicated(t *testing.T, version string) *replicated {
 }
 
 // eitherDSN leads to whichever of the two is the primary.
-func (r *replicated) eitherDSN(w *world, login string) string {
+func (r *replicated) eitherDSN(w *environment, login string) string {
 	u, err := url.Parse(w.dsn(login))
 	require.NoError(r.t, err)
 	u.Host = loopback.Address(r.primary.Port()) + "," + loopback.Address(r.standby.Port())
@@ -60,7 +60,7 @@ func (r *replicated) eitherDSN(w *world, login string) string {
 }
 
 // awaitStandby waits until the standby has everything that the primary has now.
-func (r *replicated) awaitStandby(w *world) {
+func (r *replicated) awaitStandby(w *environment) {
 	r.t.Helper()
 	now := scalar[string](w, `SELECT pg_current_wal_lsn()::text`)
 	standby := r.onStandby(w)
@@ -74,7 +74,7 @@ func (r *replicated) awaitStandby(w *world) {
 
 // onStandby connects to the standby, which answers questions before it is
 // promoted.
-func (r *replicated) onStandby(w *world) *pgx.Conn {
+func (r *replicated) onStandby(w *environment) *pgx.Conn {
 	r.t.Helper()
 	conn, err := pgx.Connect(r.t.Context(), r.standby.DSN(w.name))
 	require.NoError(r.t, err)
@@ -88,8 +88,8 @@ func (r *replicated) hold() {
 	r.link.Cut()
 }
 
-// promote makes the standby the primary, and the world's server.
-func (r *replicated) promote(w *world) {
+// promote makes the standby the primary, and the environment's server.
+func (r *replicated) promote(w *environment) {
 	r.t.Helper()
 	w.moveTo(r.standby)
 	require.True(r.t, scalar[bool](w, `SELECT pg_promote()`))

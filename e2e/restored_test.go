@@ -29,7 +29,7 @@ func TestSnapshotRestored(t *testing.T) {
 	for _, mode := range []string{"idempotent", "exactly-once"} {
 		onVersions(t, func(t *testing.T, version string) {
 			t.Run(mode, func(t *testing.T) {
-				w := ownWorld(t, version, nil)
+				w := ownEnvironment(t, version, nil)
 				w.prepareTables()
 				r := staying(w, "checkpoint_interval: 50ms").inMode(mode)
 				begins(t, w, r)
@@ -75,7 +75,7 @@ func copied(t *testing.T, from, to string) {
 }
 
 // replaceData stops the server, does something to its data, and starts it again.
-func replaceData(t *testing.T, w *world, do func(data string)) {
+func replaceData(t *testing.T, w *environment, do func(data string)) {
 	t.Helper()
 	require.NoError(t, w.server.Halt(t.Context(), pgserver.Fast))
 	do(w.server.DataDir())
@@ -92,7 +92,7 @@ func TestDumpRestoredBesideItsSlot(t *testing.T) {
 	const version = "15" // the system's, which has pg_dump
 	binaries, err := pgserver.Find(t.Context(), 15)
 	require.NoError(t, err)
-	from, w := ownWorld(t, version, nil), ownWorld(t, version, nil)
+	from, w := ownEnvironment(t, version, nil), ownEnvironment(t, version, nil)
 	from.prepareTables()
 	r := startRelay(t, from, "checkpoint_interval: 50ms")
 	sent := writeOne(t, from)
@@ -145,7 +145,7 @@ func TestDumpRestoredBesideItsSlot(t *testing.T) {
 // repairsAll starts a relay of a database that was adopted by dump: it asks about
 // everything, and publishes it once that is said. It returns how often each event is
 // in the topic.
-func repairsAll(t *testing.T, w *world, r *relayProcess) map[string]int {
+func repairsAll(t *testing.T, w *environment, r *relayProcess) map[string]int {
 	t.Helper()
 	out, code := relayCheck(t, r.config)
 	require.Equal(t, 3, code, out)
@@ -173,7 +173,7 @@ func TestUpgraded(t *testing.T) {
 	require.NoError(t, err)
 	for _, mode := range []string{"idempotent", "exactly-once"} {
 		t.Run(mode, func(t *testing.T) {
-			w := ownWorld(t, version, nil)
+			w := ownEnvironment(t, version, nil)
 			if mode == "idempotent" {
 				withLargeOids(t, w, binaries.Dir)
 			}
@@ -215,7 +215,7 @@ func TestUpgraded(t *testing.T) {
 }
 
 // withLargeOids makes the server's next oids larger than 31 bits.
-func withLargeOids(t *testing.T, w *world, binaries string) {
+func withLargeOids(t *testing.T, w *environment, binaries string) {
 	t.Helper()
 	owner, err := process.Unprivileged()
 	require.NoError(t, err)
@@ -227,7 +227,7 @@ func withLargeOids(t *testing.T, w *world, binaries string) {
 
 // upgrade puts the result of pg_upgrade, to the version that it is of, in the place
 // of the server's data.
-func upgrade(t *testing.T, w *world, binaries string) {
+func upgrade(t *testing.T, w *environment, binaries string) {
 	t.Helper()
 	owner, err := process.Unprivileged()
 	require.NoError(t, err)
@@ -263,7 +263,7 @@ func upgrade(t *testing.T, w *world, binaries string) {
 
 // inOneTransaction returns a folder with the programs, of which pg_restore brings a
 // database back in one transaction.
-func inOneTransaction(t *testing.T, w *world, binaries string) string {
+func inOneTransaction(t *testing.T, w *environment, binaries string) string {
 	t.Helper()
 	dir := filepath.Join(w.server.Dir(), "programs") // pg_upgrade's user reaches it
 	require.NoError(t, os.Mkdir(dir, 0o755))
@@ -307,18 +307,18 @@ func TestDumpRestoredInPlace(t *testing.T) {
 		out, err := process.Run(t.Context(), process.Spec{Path: filepath.Join(binaries.Dir, program), Args: args})
 		require.NoError(t, err, out)
 	}
-	for name, remove := range map[string]func(w *world){
-		"dropped": func(w *world) {
+	for name, remove := range map[string]func(w *environment){
+		"dropped": func(w *environment) {
 			loseSlot(w.t, w)
 			require.NoError(t, w.superuser(t.Context(), "DROP DATABASE "+w.name+" WITH (FORCE)"))
 			require.NoError(t, w.superuser(t.Context(), "CREATE DATABASE "+w.name))
 		},
-		"beside its slot": func(w *world) {
+		"beside its slot": func(w *environment) {
 			w.execute("DROP PUBLICATION " + w.slot() + "; DROP SCHEMA onceward CASCADE; DROP TABLE counters, business")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := ownWorld(t, version, nil)
+			w := ownEnvironment(t, version, nil)
 			w.prepareTables()
 			r := startRelay(t, w, "checkpoint_interval: 50ms")
 			sent, old := writeOne(t, w), oldEvent(t, w, 25)
@@ -348,12 +348,12 @@ func TestSnapshotRestoredInARepair(t *testing.T) {
 	t.Parallel()
 	for _, place := range []string{"after-gap", "in-repair"} { // the position is in the database; in Kafka
 		onVersions(t, func(t *testing.T, version string) {
-			t.Run(place, func(t *testing.T) { restoreInRepair(t, ownWorld(t, version, nil), place) })
+			t.Run(place, func(t *testing.T) { restoreInRepair(t, ownEnvironment(t, version, nil), place) })
 		})
 	}
 }
 
-func restoreInRepair(t *testing.T, w *world, place string) {
+func restoreInRepair(t *testing.T, w *environment, place string) {
 	w.prepareTables()
 	r := w.newRelay(w.config("checkpoint_interval: 50ms", `admin: {listen: "off"}`), "none").inMode("exactly-once")
 	begins(t, w, r)

@@ -24,7 +24,7 @@ import (
 // committed to each.
 type oldDays struct {
 	t    *testing.T
-	w    *world
+	w    *environment
 	r    *relayProcess
 	conn *pgx.Conn // the maintainer
 	day  time.Time
@@ -36,7 +36,7 @@ type oldDays struct {
 }
 
 func newOldDays(t *testing.T, version string) *oldDays {
-	w := newWorld(t, version)
+	w := newEnvironment(t, version)
 	w.install()
 	w.createTopic(nil)
 	o := &oldDays{t: t, w: w, r: w.newRelay(w.config("checkpoint_interval: 20ms", `admin: {listen: "off"}`), ""), conn: w.connect(maintainerLogin)}
@@ -45,7 +45,7 @@ func newOldDays(t *testing.T, version string) *oldDays {
 	return o
 }
 
-func (w *world) connect(login string) *pgx.Conn {
+func (w *environment) connect(login string) *pgx.Conn {
 	w.t.Helper()
 	conn, err := pgx.Connect(w.t.Context(), w.dsn(login))
 	require.NoError(w.t, err)

@@ -24,7 +24,7 @@ func TestARetiredNameBeginsAnew(t *testing.T) {
 	}
 	limit("2000")
 	relay := startRelay(t, w, "outbox: {start: all}", "checkpoint_interval: 50ms")
-	events := &replays{world: w}
+	events := &replays{environment: w}
 	large := events.enqueue("order", "a", make([]byte, 5000))
 	events.small("a")
 	eventually(t, "both are letters", 30*time.Second, func() bool { return scalar[int](w, `SELECT count(*) FROM onceward.dead_letters`) == 2 })

@@ -25,8 +25,8 @@ const (
 )
 
 // makeRoles makes the roles of both sides, which belong to the server, and gives
-// them their rights in the world's database.
-func (w *world) makeRoles() {
+// them their rights in the environment's database.
+func (w *environment) makeRoles() {
 	w.t.Helper()
 	shared.roles.Lock()
 	defer shared.roles.Unlock()
@@ -53,8 +53,8 @@ func member(login string, of migrations.Role) string {
 		" LOGIN PASSWORD '" + loginPassword + "' IN ROLE " + pgx.Identifier{migrations.DefaultPrefix + "_" + string(of)}.Sanitize() + "; END IF; END $$"
 }
 
-// dsn leads to the world's database with the rights of a login.
-func (w *world) dsn(login string) string {
+// dsn leads to the environment's database with the rights of a login.
+func (w *environment) dsn(login string) string {
 	w.t.Helper()
 	u, err := url.Parse(w.server.DSN(w.name))
 	require.NoError(w.t, err)
@@ -62,8 +62,8 @@ func (w *world) dsn(login string) string {
 	return u.String()
 }
 
-// as returns a pool with the rights of a login. It is closed before the world.
-func (w *world) as(login string) *pgxpool.Pool {
+// as returns a pool with the rights of a login. It is closed before the environment.
+func (w *environment) as(login string) *pgxpool.Pool {
 	w.t.Helper()
 	conf, err := pgxpool.ParseConfig(w.dsn(login))
 	require.NoError(w.t, err)

@@ -27,7 +27,7 @@ func TestRouteFatalHolds(t *testing.T) {
 	stopAtTheEnd(t, cluster)
 	for _, c := range modesAndVersions() {
 		t.Run(c[0]+"/PostgreSQL"+c[1], func(t *testing.T) {
-			r := newReplays(t, newWorldBetween(t, postgres(t, c[1]), cluster.Addrs()), c[0])
+			r := newReplays(t, newEnvironmentBetween(t, postgres(t, c[1]), cluster.Addrs()), c[0])
 			r.holdAndHeal()
 		})
 	}
@@ -57,12 +57,12 @@ func (r *replays) holdAndHeal() {
 	wait(5)
 	passed := []string{r.small("free")}
 	r.arrives(r.topic(), passed[0])
-	require.NoError(t, bulk(t.Context(), r.world, 0, 2000, 10))
+	require.NoError(t, bulk(t.Context(), r.environment, 0, 2000, 10))
 	wait(5)
 	passed = append(passed, r.small("free"))
 	r.arrives(r.topic(), passed[1])
 	require.True(t, r.relay.logs("route held") && r.relay.logs(missing) && r.relay.logs(forbidden))
-	require.Zero(t, scalar[int](r.world, `SELECT count(*) FROM onceward.dead_letters`), "a route that rests makes no letters")
+	require.Zero(t, scalar[int](r.environment, `SELECT count(*) FROM onceward.dead_letters`), "a route that rests makes no letters")
 
 	r.relay.kill()
 	r.relay.start()

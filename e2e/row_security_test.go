@@ -23,7 +23,7 @@ func TestRowSecurityWhileItStreams(t *testing.T) {
 			if !full() && mode == "idempotent" {
 				t.Skip("both in the long form")
 			}
-			w := ownWorld(t, versions[i], nil) // beside others the relay's role may have BYPASSRLS: it stays once a producer was bound
+			w := ownEnvironment(t, versions[i], nil) // beside others the relay's role may have BYPASSRLS: it stays once a producer was bound
 			w.prepareTables()
 			r := w.newRelay(w.config("checkpoint_interval: 50ms", `admin: {listen: "off"}`), "").inMode(mode)
 			starts := 0
@@ -55,7 +55,7 @@ func TestRowSecurityWhileItStreams(t *testing.T) {
 
 // writeXid commits an event as the superuser, whom no policy concerns, and returns its
 // transaction's id.
-func writeXid(w *world) (xid string) {
+func writeXid(w *environment) (xid string) {
 	w.t.Helper()
 	require.NoError(w.t, pgx.BeginFunc(w.t.Context(), w.pool, func(tx pgx.Tx) error {
 		if _, err := (&writers{namespace: w.name}).row(w.t.Context(), tx, 0, "a-0"); err != nil {

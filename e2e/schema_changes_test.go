@@ -29,7 +29,7 @@ var harmless = []string{
 func TestSchemaChangesMidStream(t *testing.T) {
 	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
-		w := newWorld(t, version)
+		w := newEnvironment(t, version)
 		w.install()
 		w.createTopic(nil)
 		r := startRelay(t, w, "checkpoint_interval: 50ms")
@@ -73,7 +73,7 @@ func waitFor(t *testing.T, load *writers, ended chan error, events int64) {
 
 // alter changes a table that others write to, as an operator should: it gives up
 // waiting for the lock before the writers behind it deadlock, and tries again.
-func (w *world) alter(sql string) {
+func (w *environment) alter(sql string) {
 	w.t.Helper()
 	for range 200 {
 		err := pgx.BeginFunc(w.t.Context(), w.pool, func(tx pgx.Tx) error {
@@ -104,7 +104,7 @@ func TestNeededColumnChanged(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			onVersions(t, func(t *testing.T, version string) {
-				w := newWorld(t, version)
+				w := newEnvironment(t, version)
 				r := streaming(t, w, "checkpoint_interval: 50ms")
 				caughtUp(t, w, r)
 				w.alter(tc.change)
@@ -139,7 +139,7 @@ func TestNeededColumnChanged(t *testing.T) {
 func TestNeededColumnAwayForAWhile(t *testing.T) {
 	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
-		w := newWorld(t, version)
+		w := newEnvironment(t, version)
 		r := streaming(t, w, "checkpoint_interval: 50ms")
 		caughtUp(t, w, r)
 		w.alter(`ALTER TABLE onceward.outbox RENAME COLUMN event_type TO kind`)
@@ -158,7 +158,7 @@ func TestNeededColumnAwayForAWhile(t *testing.T) {
 func TestOnlyInsertsAreEvents(t *testing.T) {
 	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
-		w := newWorld(t, version)
+		w := newEnvironment(t, version)
 		r := streaming(t, w, "checkpoint_interval: 50ms")
 		caughtUp(t, w, r)
 		for range 5 {

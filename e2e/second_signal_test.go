@@ -16,7 +16,7 @@ import (
 // the acknowledgements of what it has handed over. A second signal ends it at
 // once, with the status of a process that died of that signal; nothing is lost.
 func TestSecondSignal(t *testing.T) {
-	w := newWorld(t, versions[0])
+	w := newEnvironment(t, versions[0])
 	r := stoppedInFlight(t, w)
 	began := time.Now()
 	require.NoError(t, r.process.Signal(syscall.SIGTERM))
@@ -32,7 +32,7 @@ func TestSecondSignal(t *testing.T) {
 // TestStopGrace: the same, and nobody sends a second signal: the relay gives up
 // waiting after stop_grace, and says so.
 func TestStopGrace(t *testing.T) {
-	w := newWorld(t, versions[0])
+	w := newEnvironment(t, versions[0])
 	r := stoppedInFlight(t, w, "stop_grace: 1s")
 	log := r.wait(15 * time.Second)
 	var exit *exec.ExitError
@@ -44,7 +44,7 @@ func TestStopGrace(t *testing.T) {
 
 // stoppedInFlight returns a relay that has been told to stop once, with events in
 // flight to a broker that stands still until the test ends.
-func stoppedInFlight(t *testing.T, w *world, config ...string) *relayProcess {
+func stoppedInFlight(t *testing.T, w *environment, config ...string) *relayProcess {
 	t.Helper()
 	r := streaming(t, w, config...)
 	caughtUp(t, w, r) // the topic is known
@@ -73,7 +73,7 @@ func stoppedInFlight(t *testing.T, w *world, config ...string) *relayProcess {
 }
 
 // nothingLost lets the broker go on and a new process publish the rest.
-func nothingLost(t *testing.T, w *world, r *relayProcess) {
+func nothingLost(t *testing.T, w *environment, r *relayProcess) {
 	t.Helper()
 	require.NoError(t, syscall.Kill(kafka(t).PID(0), syscall.SIGCONT))
 	r.start()

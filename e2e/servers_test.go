@@ -25,11 +25,11 @@ func onVersions(t *testing.T, scenario func(t *testing.T, version string)) {
 // full says whether the long form of a scenario is wanted (`make e2e-full`).
 func full() bool { return os.Getenv("E2E_FULL") == "1" }
 
-// ownWorld is a world on a server of its own, for a scenario that restarts the
+// ownEnvironment is an environment on a server of its own, for a scenario that restarts the
 // server or sets what concerns the whole of it.
-func ownWorld(t *testing.T, version string, settings map[string]string) *world {
+func ownEnvironment(t *testing.T, version string, settings map[string]string) *environment {
 	t.Helper()
-	return newWorldOn(t, ownServer(t, version, settings))
+	return newEnvironmentOn(t, ownServer(t, version, settings))
 }
 
 // ownServer starts a server that is this test's alone.
@@ -51,18 +51,18 @@ func ownServer(t *testing.T, version string, settings map[string]string) *pgserv
 }
 
 // slot is the name of the relay's slot.
-func (w *world) slot() string { return "onceward_" + w.name }
+func (w *environment) slot() string { return "onceward_" + w.name }
 
 // execute runs statements as the superuser.
-func (w *world) execute(sql string, args ...any) {
+func (w *environment) execute(sql string, args ...any) {
 	w.t.Helper()
 	_, err := w.pool.Exec(w.t.Context(), sql, args...)
 	require.NoError(w.t, err, sql)
 }
 
-// streaming is a world with both sides installed, the tables that writeOne needs,
+// streaming is an environment with both sides installed, the tables that writeOne needs,
 // a topic, and a relay that holds the slot.
-func streaming(t *testing.T, w *world, config ...string) *relayProcess {
+func streaming(t *testing.T, w *environment, config ...string) *relayProcess {
 	t.Helper()
 	w.install()
 	w.createTopic(nil)
@@ -73,7 +73,7 @@ func streaming(t *testing.T, w *world, config ...string) *relayProcess {
 
 // startRelay starts a relay and waits until it holds the slot. Its metrics are
 // served on a free port.
-func startRelay(t *testing.T, w *world, config ...string) *relayProcess {
+func startRelay(t *testing.T, w *environment, config ...string) *relayProcess {
 	t.Helper()
 	r := w.newRelay(w.config(append([]string{`admin: {listen: "127.0.0.1:0"}`}, config...)...), "")
 	r.start()
@@ -82,7 +82,7 @@ func startRelay(t *testing.T, w *world, config ...string) *relayProcess {
 }
 
 // verifyAll compares the whole topic with the whole table.
-func verifyAll(t *testing.T, w *world, ghosts map[string]string) (records, copies, committed int) {
+func verifyAll(t *testing.T, w *environment, ghosts map[string]string) (records, copies, committed int) {
 	t.Helper()
 	truth, err := readTruth(t.Context(), w.pool)
 	require.NoError(t, err)
@@ -95,7 +95,7 @@ func verifyAll(t *testing.T, w *world, ghosts map[string]string) (records, copie
 // bulk commits n events in one transaction, made by the server itself; the first
 // has number `from`, which is a multiple of bulkAggregates. Their payloads are
 // what the checker expects: per aggregate, n counts from 1.
-func bulk(ctx context.Context, w *world, from, n, size int) error {
+func bulk(ctx context.Context, w *environment, from, n, size int) error {
 	return pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload)
 			SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0') || '7' || lpad(to_hex(i / 65536 % 4096), 3, '0') || '8' || lpad(to_hex(i), 15, '0'))::uuid,
@@ -114,7 +114,7 @@ func bulk(ctx context.Context, w *world, from, n, size int) error {
 const bulkAggregates = 100
 
 // one commits one event of aggregate a-0.
-func one(ctx context.Context, w *world) error {
+func one(ctx context.Context, w *environment) error {
 	return pgx.BeginFunc(ctx, w.app, func(tx pgx.Tx) error {
 		_, err := (&writers{namespace: w.name}).row(ctx, tx, 0, "a-0")
 		return err

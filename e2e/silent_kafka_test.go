@@ -83,7 +83,7 @@ func waitsFor(t *testing.T, r *relayProcess, kind string) *healthWait {
 
 // status runs outboxctl status with the operator's rights, and returns its exit
 // code and what it printed.
-func statusOf(t *testing.T, w *world) (int, string) {
+func statusOf(t *testing.T, w *environment) (int, string) {
 	t.Helper()
 	out, err := process.Run(t.Context(), process.Spec{
 		Path: outboxctlBinary(t), Args: []string{"status"}, Env: []string{"ONCEWARD_POSTGRES_DSN=" + w.dsn(operatorLogin), "ONCEWARD_POSTGRES_INSECURE=true"},
@@ -104,7 +104,7 @@ func TestSilentKafka(t *testing.T) {
 		t.Run(mode, func(t *testing.T) { silentKafka(t, mode) })
 	}
 	t.Run("refuses at start", func(t *testing.T) {
-		w := newWorld(t, versions[1])
+		w := newEnvironment(t, versions[1])
 		network := kafkaproxy.New()
 		t.Cleanup(func() { require.NoError(t, network.Close()) })
 		link, err := network.AddPlain(t.Context(), kafka(t).Addrs()[0])
@@ -114,7 +114,7 @@ func TestSilentKafka(t *testing.T) {
 		silentStart(t, w, func(config string) string { return strings.ReplaceAll(config, kafka(t).Addrs()[0], link.Addr()) }, link.Heal)
 	})
 	t.Run("mute at start", func(t *testing.T) {
-		w := newWorld(t, versions[0])
+		w := newEnvironment(t, versions[0])
 		prepared(w)
 		resume := stall(t)
 		silentStart(t, w, func(config string) string { return config }, resume)
@@ -122,7 +122,7 @@ func TestSilentKafka(t *testing.T) {
 }
 
 // prepared installs what the relay and writeOne need.
-func prepared(w *world) {
+func prepared(w *environment) {
 	w.t.Helper()
 	w.install()
 	w.createTopic(nil)
@@ -130,7 +130,7 @@ func prepared(w *world) {
 }
 
 func silentKafka(t *testing.T, mode string) {
-	w := newWorld(t, versions[1])
+	w := newEnvironment(t, versions[1])
 	prepared(w)
 	r := w.newRelay(w.config(`admin: {listen: "127.0.0.1:0"}`), "")
 	r.env = append(r.env, "ONCEWARD_KAFKA_MODE="+mode, "ONCEWARD_TOPICS_CREATE=true", "ONCEWARD_TOPICS_REPLICATION_FACTOR=1")
@@ -174,7 +174,7 @@ func silentKafka(t *testing.T, mode string) {
 }
 
 // silentStart starts a relay that cannot reach Kafka, until heal.
-func silentStart(t *testing.T, w *world, lead func(string) string, heal func()) {
+func silentStart(t *testing.T, w *environment, lead func(string) string, heal func()) {
 	path := w.config(`admin: {listen: "127.0.0.1:0"}`)
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 // its session: same walsender, bounded memory. Then everything arrives.
 func TestSinkStalls(t *testing.T) {
 	onVersions(t, func(t *testing.T, version string) {
-		w := ownWorld(t, version, map[string]string{"wal_sender_timeout": "3s"})
+		w := ownEnvironment(t, version, map[string]string{"wal_sender_timeout": "3s"})
 		r := streaming(t, w)
 		watch := watchPositions(t, w)
 		caughtUp(t, w, r) // the topic is known
@@ -60,7 +60,7 @@ func TestSinkStalls(t *testing.T) {
 }
 
 // trickle commits an event every few milliseconds until ctx ends.
-func trickle(ctx context.Context, w *world) error {
+func trickle(ctx context.Context, w *environment) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {

@@ -14,7 +14,7 @@ import (
 // the slot anew, and publishes from the table what was in the log that is gone.
 func TestSlotLost(t *testing.T) {
 	onVersions(t, func(t *testing.T, version string) {
-		w := ownWorld(t, version, map[string]string{"max_slot_wal_keep_size": "32MB"})
+		w := ownEnvironment(t, version, map[string]string{"max_slot_wal_keep_size": "32MB"})
 		r := streaming(t, w, "checkpoint_interval: 100ms")
 		caughtUp(t, w, r)
 		resume := stall(t)
@@ -49,7 +49,7 @@ func TestSlotLost(t *testing.T) {
 // TestIdleSlotInvalidated: PostgreSQL 18 can be told to invalidate a slot that
 // nobody has used for a while. A relay that was away for longer says so.
 func TestIdleSlotInvalidated(t *testing.T) {
-	w := ownWorld(t, "18", map[string]string{"idle_replication_slot_timeout": "1s"})
+	w := ownEnvironment(t, "18", map[string]string{"idle_replication_slot_timeout": "1s"})
 	r := streaming(t, w)
 	caughtUp(t, w, r)
 	r.stop()

@@ -27,10 +27,10 @@ type startUpDefect struct {
 	more string // of relay.yaml
 }
 
-// defectiveStart is the world of one defect: a relay with a role of its own that
+// defectiveStart is the environment of one defect: a relay with a role of its own that
 // has just the rights it needs.
 type defectiveStart struct {
-	w    *world
+	w    *environment
 	role string
 	dsn  string // of the relay
 }
@@ -179,7 +179,7 @@ func TestStartUpDefects(t *testing.T) {
 		t.Run("PostgreSQL"+version, func(t *testing.T) {
 			for _, defect := range startUpDefects {
 				t.Run(strings.ReplaceAll(defect.name, " ", "_"), func(t *testing.T) {
-					w := newWorld(t, version)
+					w := newEnvironment(t, version)
 					w.install()
 					newDefectiveStart(t, w).run(t, defect)
 				})
@@ -188,7 +188,7 @@ func TestStartUpDefects(t *testing.T) {
 	}
 }
 
-func newDefectiveStart(t *testing.T, w *world) *defectiveStart {
+func newDefectiveStart(t *testing.T, w *environment) *defectiveStart {
 	t.Helper()
 	d := &defectiveStart{w: w, role: w.name + "_r"}
 	d.dsn = fmt.Sprintf("postgres://%s:secret@127.0.0.1:%d/%s?sslmode=disable", d.role, w.server.Port(), w.name)
@@ -265,7 +265,7 @@ func TestServerSettings(t *testing.T) {
 			server, err := pgserver.Start(t.Context(), pgserver.Options{Version: versions[0], Settings: tc.settings})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
-			w := newWorldOn(t, server)
+			w := newEnvironmentOn(t, server)
 			w.install()
 			if tc.spoil != "" {
 				_, err := w.pool.Exec(t.Context(), tc.spoil)
@@ -291,7 +291,7 @@ func TestServerSettings(t *testing.T) {
 // so the relay says what it waits for, and goes on by itself.
 func TestAReadOnlyDatabaseIsNamed(t *testing.T) {
 	onVersions(t, func(t *testing.T, version string) {
-		w := newWorld(t, version)
+		w := newEnvironment(t, version)
 		w.install()
 		d := newDefectiveStart(t, w)
 		defer d.dropRole(t)

@@ -32,7 +32,7 @@ func TestTwoRelaysOneOutbox(t *testing.T) {
 
 // pair is two relays of one outbox.
 type pair struct {
-	*world
+	*environment
 	t             *testing.T
 	first, second *relayProcess
 	other         string // the second one's name; its topics begin with it
@@ -40,7 +40,7 @@ type pair struct {
 
 func twoRelays(t *testing.T, mode, version string) {
 	w := settled(t, version)
-	p := &pair{world: w, t: t, other: w.name + "b"}
+	p := &pair{environment: w, t: t, other: w.name + "b"}
 	outboxctl(t, w.dsn(maintainerLogin), "migrate", "up", "--side", "outbox", "--relay", p.other)
 	config := w.config("checkpoint_interval: 50ms", `admin: {listen: "off"}`)
 	p.first = w.newRelay(config, "").inMode(mode)
@@ -111,7 +111,7 @@ func (p *pair) settle(relays ...string) {
 	p.t.Helper()
 	for _, name := range relays {
 		eventually(p.t, name+" owes nothing", time.Minute, func() bool {
-			return scalar[int](p.world, `SELECT count(*) FROM onceward.outbox o, onceward.account(o.id, o.tx_id, o.seq) a WHERE a.relay = $1 AND a.state <> 'published'`, name) == 0
+			return scalar[int](p.environment, `SELECT count(*) FROM onceward.outbox o, onceward.account(o.id, o.tx_id, o.seq) a WHERE a.relay = $1 AND a.state <> 'published'`, name) == 0
 		})
 	}
 }
@@ -132,7 +132,7 @@ func (p *pair) maintain() string {
 func (p *pair) kept(leaf string) {
 	p.t.Helper()
 	p.maintain()
-	require.True(p.t, scalar[bool](p.world, `SELECT to_regclass('onceward.' || $1) IS NOT NULL`, leaf), "retention waits")
+	require.True(p.t, scalar[bool](p.environment, `SELECT to_regclass('onceward.' || $1) IS NOT NULL`, leaf), "retention waits")
 }
 
 // retire forgets the second relay, which a slot that exists prevents.
@@ -150,7 +150,7 @@ func (p *pair) retire() {
 		return err == nil
 	})
 	outboxctl(p.t, p.dsn(operatorLogin), "retire", "--relay", p.other, "--reason", "gone", "--yes")
-	require.Zero(p.t, scalar[int](p.world, `SELECT count(*) FROM onceward.kafka_topics WHERE slot = $1`, "onceward_"+p.other))
+	require.Zero(p.t, scalar[int](p.environment, `SELECT count(*) FROM onceward.kafka_topics WHERE slot = $1`, "onceward_"+p.other))
 }
 
 // otherSettings: a standby of the same name with another mode and other routes.

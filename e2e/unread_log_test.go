@@ -24,7 +24,7 @@ import (
 // not end it.
 func TestUnreadLog(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, versions[1])
+	w := newEnvironment(t, versions[1])
 	prepared(w)
 	ports, err := loopback.Reserve(t.Context(), 1)
 	require.NoError(t, err)

@@ -31,8 +31,8 @@ func (r *replays) dieReleasing(n int) {
 	}
 	r.relay.env = plain
 	r.slotFree()
-	t.Logf("died: checkpoint %s; lanes of release %s; %v", scalar[string](r.world, `SELECT checkpoint FROM onceward.relay_state`),
-		scalar[string](r.world, `SELECT string_agg(release || ' ' || lanes::text, ' ') FROM onceward.releases`), r.states())
+	t.Logf("died: checkpoint %s; lanes of release %s; %v", scalar[string](r.environment, `SELECT checkpoint FROM onceward.relay_state`),
+		scalar[string](r.environment, `SELECT string_agg(release || ' ' || lanes::text, ' ') FROM onceward.releases`), r.states())
 }
 
 func (r *replays) topicOf(name string) {
@@ -54,7 +54,7 @@ func (r *replays) truth() (states map[string]int, lies int) {
 		in[k] += n
 	}
 	states = map[string]int{}
-	for key, state := range account(r.t, r.world) {
+	for key, state := range account(r.t, r.environment) {
 		states[state]++
 		if state == "published" && in[key] == 0 {
 			lies++
@@ -70,9 +70,9 @@ func TestWaitingAdoptDumpMidRelease(t *testing.T) {
 	for _, alone := range []bool{true, false} {
 		t.Run(fmt.Sprintf("OnlyWaiting=%t", alone), func(t *testing.T) {
 			const n = 20000
-			r := waitingWorld(t, "18", "idempotent")
+			r := waitingEnvironment(t, "18", "idempotent")
 			if !alone {
-				caughtUp(t, r.world, r.relay)
+				caughtUp(t, r.environment, r.relay)
 			}
 			r.dieReleasing(n)
 			out := len(r.inTopic(r.name + ".late"))
@@ -87,13 +87,13 @@ func TestWaitingAdoptDumpMidRelease(t *testing.T) {
 			} else {
 				r.relay.wait(30 * time.Second)
 				t.Log(outboxctlAny(t, r.dsn(operatorLogin), "gap", "list"))
-				gap := scalar[string](r.world, `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open'`)
+				gap := scalar[string](r.environment, `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open'`)
 				outboxctl(t, r.dsn(operatorLogin), "gap", "accept", gap, "--reason", "it is in Kafka", "--yes")
 				r.relay.start()
 			}
-			caughtUp(t, r.world, r.relay)
+			caughtUp(t, r.environment, r.relay)
 			eventually(t, "nothing waits", time.Minute, func() bool {
-				return owed(r.world) == 0 && scalar[int](r.world, `SELECT count(*) FROM onceward.waiting`) == 0
+				return owed(r.environment) == 0 && scalar[int](r.environment, `SELECT count(*) FROM onceward.waiting`) == 0
 			})
 			r.relay.stop()
 			states, lies := r.truth()
@@ -109,7 +109,7 @@ func TestWaitingAdoptKafkaGapMidRelease(t *testing.T) {
 	t.Parallel()
 	const n = 20000
 	second := secondKafka(t)
-	r := waitingWorld(t, "18", "idempotent")
+	r := waitingEnvironment(t, "18", "idempotent")
 	r.dieReleasing(n)
 	r.lead(second.Addrs())
 	r.topicOf(r.name + ".late")
@@ -127,9 +127,9 @@ func TestWaitingAdoptKafkaGapMidRelease(t *testing.T) {
 	before := sessions(r.relay)
 	r.relay.start()
 	eventually(t, "the relay streams", 30*time.Second, func() bool { return sessions(r.relay) > before })
-	caughtUp(t, r.world, r.relay)
+	caughtUp(t, r.environment, r.relay)
 	eventually(t, "nothing waits", time.Minute, func() bool {
-		return owed(r.world) == 0 && scalar[int](r.world, `SELECT count(*) FROM onceward.waiting`) == 0
+		return owed(r.environment) == 0 && scalar[int](r.environment, `SELECT count(*) FROM onceward.waiting`) == 0
 	})
 	r.relay.stop()
 	states, lies := r.truth()
@@ -144,14 +144,14 @@ func TestWaitingAdoptKafkaGapOrder(t *testing.T) {
 	second := secondKafka(t)
 	for _, mode := range []string{"idempotent", "exactly-once"} {
 		t.Run(mode, func(t *testing.T) {
-			r := waitingWorld(t, "18", mode)
+			r := waitingEnvironment(t, "18", mode)
 			var keys []string
 			for range 5 {
 				keys = append(keys, r.small("a"))
 			}
 			r.arrives(r.topic(), keys[4])
-			caughtUp(t, r.world, r.relay)
-			eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(r.world) == 0 })
+			caughtUp(t, r.environment, r.relay)
+			eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(r.environment) == 0 })
 			r.order(0, "pause", "--route", r.topic())
 			r.relay.stop()
 			r.relay.start()
@@ -171,12 +171,12 @@ func TestWaitingAdoptKafkaGapOrder(t *testing.T) {
 			t.Logf("adopted: %v", r.states())
 			r.relay.start()
 			r.relay.wait(30 * time.Second)
-			gap := scalar[string](r.world, `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open'`)
+			gap := scalar[string](r.environment, `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open'`)
 			r.order(0, "gap", "repair", gap, "--reason", "new", "--yes")
 			r.relay.start()
-			caughtUp(t, r.world, r.relay)
+			caughtUp(t, r.environment, r.relay)
 			eventually(t, "nothing waits", time.Minute, func() bool {
-				return owed(r.world) == 0 && scalar[int](r.world, `SELECT count(*) FROM onceward.waiting`) == 0
+				return owed(r.environment) == 0 && scalar[int](r.environment, `SELECT count(*) FROM onceward.waiting`) == 0
 			})
 			r.relay.stop()
 			t.Logf("wrote %v, states %v", keys, r.states())
@@ -202,29 +202,29 @@ func clusterID(t *testing.T, addrs []string) string {
 func TestWaitingAdoptDumpStoppedInRelease(t *testing.T) {
 	t.Parallel()
 	const n = 60000
-	r := waitingWorld(t, "18", "idempotent")
-	caughtUp(t, r.world, r.relay)
+	r := waitingEnvironment(t, "18", "idempotent")
+	caughtUp(t, r.environment, r.relay)
 	r.many("late", "b", n)
 	r.waits(n)
 	r.topicOf(r.name + ".late")
 	eventually(t, "it is being released", 30*time.Second, func() bool {
-		return scalar[int](r.world, `SELECT count(*) FROM onceward.waiting`) < n
+		return scalar[int](r.environment, `SELECT count(*) FROM onceward.waiting`) < n
 	})
 	r.relay.stop()
 	r.slotFree()
 	out := len(r.inTopic(r.name + ".late"))
-	t.Logf("stopped: %s; %v; %d in the topic", scalar[string](r.world, `SELECT checkpoint FROM onceward.relay_state`), r.states(), out)
+	t.Logf("stopped: %s; %v; %d in the topic", scalar[string](r.environment, `SELECT checkpoint FROM onceward.relay_state`), r.states(), out)
 	r.execute(`SELECT pg_drop_replication_slot($1)`, r.slot())
 	r.execute(`UPDATE onceward.relay_state SET system_identifier = '1'`)
 	outboxctl(t, r.dsn(maintainerLogin), "adopt", "--by", "dump", "--reason", "moved", "--yes")
 	r.relay.start()
 	r.relay.wait(30 * time.Second)
 	t.Log(outboxctlAny(t, r.dsn(operatorLogin), "gap", "list"))
-	gap := scalar[string](r.world, `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open'`)
+	gap := scalar[string](r.environment, `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open'`)
 	outboxctl(t, r.dsn(operatorLogin), "gap", "accept", gap, "--reason", "it is in Kafka", "--yes")
 	r.relay.start()
-	caughtUp(t, r.world, r.relay)
-	eventually(t, "nothing waits", time.Minute, func() bool { return scalar[int](r.world, `SELECT count(*) FROM onceward.waiting`) == 0 })
+	caughtUp(t, r.environment, r.relay)
+	eventually(t, "nothing waits", time.Minute, func() bool { return scalar[int](r.environment, `SELECT count(*) FROM onceward.waiting`) == 0 })
 	r.relay.stop()
 	states, _ := r.truth()
 	t.Logf("in the topic %d of %d; %v", len(r.inTopic(r.name+".late")), n, states)

@@ -18,11 +18,11 @@ func longOnly(t *testing.T) {
 	}
 }
 
-// waitingWorld is a world whose relay makes no topics, and that relay.
-func waitingWorld(t *testing.T, version, mode string) *replays {
+// waitingEnvironment is an environment whose relay makes no topics, and that relay.
+func waitingEnvironment(t *testing.T, version, mode string) *replays {
 	t.Helper()
 	w := settled(t, version)
-	r := &replays{world: w, mode: mode, config: w.config(`admin: {listen: "off"}`, "checkpoint_interval: 50ms")}
+	r := &replays{environment: w, mode: mode, config: w.config(`admin: {listen: "off"}`, "checkpoint_interval: 50ms")}
 	r.relay = w.newRelay(r.config, "none").inMode(mode)
 	want := 1
 	if mode == "exactly-once" { // it makes the checkpoint's topic
@@ -40,13 +40,13 @@ func waitingWorld(t *testing.T, version, mode string) *replays {
 func (r *replays) slotFree() {
 	r.t.Helper()
 	eventually(r.t, "the slot is free", 20*time.Second, func() bool {
-		return !scalar[bool](r.world, `SELECT coalesce(bool_or(active), false) FROM pg_replication_slots WHERE slot_name = $1`, r.slot())
+		return !scalar[bool](r.environment, `SELECT coalesce(bool_or(active), false) FROM pg_replication_slots WHERE slot_name = $1`, r.slot())
 	})
 }
 
 func (r *replays) waits(n int) {
 	r.t.Helper()
-	eventually(r.t, fmt.Sprintf("%d wait", n), time.Minute, func() bool { return scalar[int](r.world, `SELECT count(*) FROM onceward.waiting`) == n })
+	eventually(r.t, fmt.Sprintf("%d wait", n), time.Minute, func() bool { return scalar[int](r.environment, `SELECT count(*) FROM onceward.waiting`) == n })
 }
 
 func (r *replays) many(kind, aggregate string, n int) {
@@ -57,7 +57,7 @@ func (r *replays) many(kind, aggregate string, n int) {
 
 func (r *replays) states() map[string]int {
 	n := map[string]int{}
-	for _, s := range account(r.t, r.world) {
+	for _, s := range account(r.t, r.environment) {
 		n[s]++
 	}
 	return n
@@ -69,7 +69,7 @@ func TestWaitingMendedPoisonOvertaken(t *testing.T) {
 	t.Parallel()
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart=%t", restart), func(t *testing.T) {
-			r := waitingWorld(t, "18", "idempotent")
+			r := waitingEnvironment(t, "18", "idempotent")
 			r.arrives(r.topic(), r.small("x"))
 			r.relay.kill()
 			r.slotFree()
@@ -79,16 +79,16 @@ func TestWaitingMendedPoisonOvertaken(t *testing.T) {
 			r.waits(1)
 			next := r.enqueue("late", "a", []byte("{}"))
 			r.waits(2)
-			caughtUp(t, r.world, r.relay)
+			caughtUp(t, r.environment, r.relay)
 			if restart {
 				r.relay.stop()
 				r.relay.start()
 			}
 			r.makeTopic(r.name+".late", nil)
 			r.waits(0)
-			caughtUp(t, r.world, r.relay)
+			caughtUp(t, r.environment, r.relay)
 			t.Logf("bad %s next %s; letters: %s; topic: %v", bad, next,
-				scalar[string](r.world, `SELECT coalesce(string_agg(letter_id || ' ' || state || ' ' || position || ' ' || error_class, ', '), 'none') FROM onceward.dead_letters`), r.keys(r.name+".late", "a"))
+				scalar[string](r.environment, `SELECT coalesce(string_agg(letter_id || ' ' || state || ' ' || position || ' ' || error_class, ', '), 'none') FROM onceward.dead_letters`), r.keys(r.name+".late", "a"))
 			require.Empty(t, r.keys(r.name+".late", "a"), "while %s is an open letter that holds its aggregate, nothing later is published", bad)
 			r.relay.stop()
 		})
@@ -100,31 +100,31 @@ func TestWaitingMendedPoisonOvertaken(t *testing.T) {
 func TestWaitingAdvancedALittle(t *testing.T) {
 	t.Parallel()
 	longOnly(t)
-	r := waitingWorld(t, "18", "idempotent")
-	caughtUp(t, r.world, r.relay)
-	eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(r.world) == 0 })
+	r := waitingEnvironment(t, "18", "idempotent")
+	caughtUp(t, r.environment, r.relay)
+	eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(r.environment) == 0 })
 	r.relay.stop()
 	plain := r.relay.env
 	r.relay.env = append(append([]string{}, plain...), "CRASH_AT=after-waiting")
 	r.relay.start()
 	eventually(t, "the relay streams", time.Minute, func() bool { return sessions(r.relay) == 2 })
 	r.execute(`UPDATE counters SET n = n`)
-	at := scalar[string](r.world, `SELECT pg_current_wal_insert_lsn()::text`)
+	at := scalar[string](r.environment, `SELECT pg_current_wal_insert_lsn()::text`)
 	key := r.enqueue("late", "a", []byte("{}"))
 	<-r.relay.process.Done()
 	r.relay.env = plain
 	r.slotFree()
-	t.Logf("checkpoint %s, advance to %s, waits at %s", scalar[string](r.world, `SELECT confirmed_lsn::text FROM onceward.relay_state`), at,
-		scalar[string](r.world, `SELECT string_agg(position::text, ' ') FROM onceward.waiting`))
+	t.Logf("checkpoint %s, advance to %s, waits at %s", scalar[string](r.environment, `SELECT confirmed_lsn::text FROM onceward.relay_state`), at,
+		scalar[string](r.environment, `SELECT string_agg(position::text, ' ') FROM onceward.waiting`))
 	r.execute(`SELECT pg_replication_slot_advance($1, $2::pg_lsn)`, r.slot(), at)
 	r.relay.start()
 	eventually(t, "the gap is found", 30*time.Second, func() bool {
-		return scalar[int](r.world, `SELECT count(*) FROM onceward.gaps`) == 2 && sessions(r.relay) == 3
+		return scalar[int](r.environment, `SELECT count(*) FROM onceward.gaps`) == 2 && sessions(r.relay) == 3
 	})
-	caughtUp(t, r.world, r.relay)
-	eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(r.world) == 0 })
-	t.Logf("waiting table: %d; topic exists not; state %s", scalar[int](r.world, `SELECT count(*) FROM onceward.waiting`), account(t, r.world)[key])
-	t.Logf("gaps: %s", scalar[string](r.world, `SELECT string_agg(cause || ' ' || state || ' ' || events, ', ') FROM onceward.gaps`))
-	require.Equal(t, "waiting", account(t, r.world)[key])
+	caughtUp(t, r.environment, r.relay)
+	eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(r.environment) == 0 })
+	t.Logf("waiting table: %d; topic exists not; state %s", scalar[int](r.environment, `SELECT count(*) FROM onceward.waiting`), account(t, r.environment)[key])
+	t.Logf("gaps: %s", scalar[string](r.environment, `SELECT string_agg(cause || ' ' || state || ' ' || events, ', ') FROM onceward.gaps`))
+	require.Equal(t, "waiting", account(t, r.environment)[key])
 	r.relay.stop()
 }

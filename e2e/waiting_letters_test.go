@@ -15,7 +15,7 @@ import (
 // they follow, and all are retried.
 func TestWaitingMendedFollowerOrder(t *testing.T) {
 	t.Parallel()
-	r := waitingWorld(t, "18", "idempotent")
+	r := waitingEnvironment(t, "18", "idempotent")
 	r.topicOf(r.name + ".late")
 	bad := r.enqueue("late", "a", make([]byte, 1_200_000))
 	r.letters(1)
@@ -24,7 +24,7 @@ func TestWaitingMendedFollowerOrder(t *testing.T) {
 	r.relay.start()
 	r.enqueue("late", "z", []byte("{}"))
 	r.waits(1)
-	caughtUp(t, r.world, r.relay)
+	caughtUp(t, r.environment, r.relay)
 	r.relay.stop()
 	r.slotFree()
 	mended := r.enqueue("late", "a", []byte("1"))
@@ -33,14 +33,14 @@ func TestWaitingMendedFollowerOrder(t *testing.T) {
 	r.waits(2)
 	next := r.enqueue("late", "a", []byte("2"))
 	r.waits(3)
-	caughtUp(t, r.world, r.relay)
+	caughtUp(t, r.environment, r.relay)
 	r.relay.stop()
 	r.relay.start()
 	r.order(0, "resume", "--route", r.name+".late")
 	r.waits(0)
-	caughtUp(t, r.world, r.relay)
+	caughtUp(t, r.environment, r.relay)
 	t.Logf("bad %s mended %s next %s; letters: %s; topic: %v", bad, mended, next,
-		scalar[string](r.world, `SELECT coalesce(string_agg(letter_id || ' ' || state || ' ' || position || ' ' || error_class, ', ' ORDER BY seq), 'none') FROM onceward.dead_letters`), r.keys(r.name+".late", "a"))
+		scalar[string](r.environment, `SELECT coalesce(string_agg(letter_id || ' ' || state || ' ' || position || ' ' || error_class, ', ' ORDER BY seq), 'none') FROM onceward.dead_letters`), r.keys(r.name+".late", "a"))
 	r.order(0, "dead", "edit", bad, "--payload-file", r.payload("mended"), "--reason", "too large", "--yes", "--wait", "30s")
 	t.Log(r.order(0, "dead", "retry", bad, "--reason", "mended", "--yes", "--wait", "30s"))
 	require.Equal(t, []string{bad, mended, next}, r.keys(r.name+".late", "a"))
@@ -52,7 +52,7 @@ func TestWaitingMendedFollowerOrder(t *testing.T) {
 func TestWaitingSkipOfReleased(t *testing.T) {
 	t.Parallel()
 	w := settled(t, "18")
-	r := &replays{world: w, mode: "idempotent", config: w.config(`admin: {listen: "off"}`, "checkpoint_interval: 8s")}
+	r := &replays{environment: w, mode: "idempotent", config: w.config(`admin: {listen: "off"}`, "checkpoint_interval: 8s")}
 	r.relay = w.newRelay(r.config, "none").inMode(r.mode)
 	r.relay.env = append(r.relay.env, "ONCEWARD_TOPICS_CREATE=false")
 	r.relay.start()
@@ -75,7 +75,7 @@ func TestWaitingModeChangesMidRelease(t *testing.T) {
 	t.Parallel()
 	longOnly(t)
 	const n = 20000
-	r := waitingWorld(t, "15", "exactly-once")
+	r := waitingEnvironment(t, "15", "exactly-once")
 	r.dieReleasing(n)
 	for i, mode := range []string{"idempotent", "exactly-once", "idempotent"} {
 		r.relay.inMode(mode)
@@ -95,7 +95,7 @@ func TestWaitingModeChangesMidRelease(t *testing.T) {
 		r.relay.start()
 	}
 	r.waits(0)
-	caughtUp(t, r.world, r.relay)
+	caughtUp(t, r.environment, r.relay)
 	r.relay.stop()
 	copies := 0
 	for _, c := range r.inTopic(r.name + ".late") {

@@ -13,9 +13,9 @@ import (
 // settleAll waits until nothing is owed and nothing waits.
 func (r *replays) settleAll() {
 	r.t.Helper()
-	caughtUp(r.t, r.world, r.relay)
+	caughtUp(r.t, r.environment, r.relay)
 	eventually(r.t, "nothing waits", time.Minute, func() bool {
-		return owed(r.world) == 0 && scalar[int](r.world, `SELECT count(*) FROM onceward.waiting`) == 0
+		return owed(r.environment) == 0 && scalar[int](r.environment, `SELECT count(*) FROM onceward.waiting`) == 0
 	})
 }
 
@@ -47,7 +47,7 @@ func TestWaitingMidReleaseMoves(t *testing.T) {
 	for _, mode := range []string{"idempotent", "exactly-once"} {
 		for _, move := range []string{"slot dropped", "adopt copy", "publication+slot"} {
 			t.Run(mode+"/"+move, func(t *testing.T) {
-				r := waitingWorld(t, "18", mode)
+				r := waitingEnvironment(t, "18", mode)
 				r.dieReleasing(n)
 				r.execute(`SELECT pg_drop_replication_slot($1)`, r.slot())
 				switch move {
@@ -77,7 +77,7 @@ func TestWaitingFromPositionMidRelease(t *testing.T) {
 	for _, mode := range []string{"exactly-once", "idempotent"} {
 		for _, how := range []string{"from-position", "continue"} {
 			t.Run(mode+"/"+how, func(t *testing.T) {
-				r := waitingWorld(t, "18", mode)
+				r := waitingEnvironment(t, "18", mode)
 				r.dieReleasing(n)
 				records := r.committed(r.name + ".late")
 				r.lead(second.Addrs())
@@ -101,15 +101,15 @@ func TestWaitingAdoptDumpTwice(t *testing.T) {
 	longOnly(t)
 	for _, mode := range []string{"idempotent", "exactly-once"} {
 		t.Run(mode, func(t *testing.T) {
-			r := waitingWorld(t, "18", mode)
-			caughtUp(t, r.world, r.relay)
+			r := waitingEnvironment(t, "18", mode)
+			caughtUp(t, r.environment, r.relay)
 			var keys []string
 			for i := range 3 {
 				for range 3 {
 					keys = append(keys, r.enqueue("late", "a", []byte("{}")))
 				}
 				r.waits(len(keys))
-				eventually(t, "nothing is pending", time.Minute, func() bool { return owed(r.world) == 0 })
+				eventually(t, "nothing is pending", time.Minute, func() bool { return owed(r.environment) == 0 })
 				r.relay.stop()
 				if i == 2 {
 					break
@@ -120,7 +120,7 @@ func TestWaitingAdoptDumpTwice(t *testing.T) {
 				outboxctl(t, r.dsn(maintainerLogin), "adopt", "--by", "dump", "--reason", "moved", "--yes")
 				r.relay.start()
 				r.relay.wait(30 * time.Second)
-				gap := scalar[string](r.world, `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open'`)
+				gap := scalar[string](r.environment, `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open'`)
 				r.order(0, "gap", "accept", gap, "--reason", "in Kafka", "--yes")
 				r.relay.start()
 			}

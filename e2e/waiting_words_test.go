@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// orderWaits is a world in which an order about the letters of an aggregate waits in
+// orderWaits is an environment in which an order about the letters of an aggregate waits in
 // a lane, between events of the aggregate and of another.
 type orderWaits struct {
 	*replays
@@ -24,7 +24,7 @@ type orderWaits struct {
 // later one follows.
 func newOrderWaits(t *testing.T, version, mode string) *orderWaits {
 	t.Helper()
-	r := &orderWaits{replays: waitingWorld(t, version, mode)}
+	r := &orderWaits{replays: waitingEnvironment(t, version, mode)}
 	r.topic = r.name + ".late"
 	r.topicOf(r.topic)
 	r.q = append(r.q, r.enqueue("late", "q", []byte("0")))
@@ -40,9 +40,9 @@ func (r *orderWaits) rests() {
 	r.order(0, "pause", "--route", r.topic)
 	eventually(r.t, "the relay has heard it", 30*time.Second, func() bool {
 		r.q = append(r.q, r.enqueue("late", "q", []byte("1")))
-		return scalar[int](r.world, `SELECT count(*) FROM onceward.waiting`) > 0
+		return scalar[int](r.environment, `SELECT count(*) FROM onceward.waiting`) > 0
 	})
-	caughtUp(r.t, r.world, r.relay)
+	caughtUp(r.t, r.environment, r.relay)
 }
 
 func (r *orderWaits) write(aggregate *[]string, name string) {
@@ -58,7 +58,7 @@ func (r *orderWaits) settled(letters map[string]int, p []string) {
 	r.settleAll()
 	r.nothingHeld()
 	states := map[string]int{}
-	for _, state := range scalar[[]string](r.world, `SELECT coalesce(array_agg(state), '{}') FROM onceward.dead_letters`) {
+	for _, state := range scalar[[]string](r.environment, `SELECT coalesce(array_agg(state), '{}') FROM onceward.dead_letters`) {
 		states[state]++
 	}
 	require.Equal(t, letters, states)
@@ -94,11 +94,11 @@ func (r *orderWaits) retryThrough(move string) {
 	r.order(0, "dead", "edit", r.p[0], "--payload-file", r.payload("1"), "--reason", "too large", "--yes", "--wait", "30s")
 	outboxctlAny(t, r.dsn(operatorLogin), "dead", "retry", r.p[0], "--reason", "mended", "--yes", "--wait", "1s")
 	eventually(t, "the retry waits", time.Minute, func() bool {
-		return scalar[int](r.world, `SELECT count(*) FROM onceward.waiting_copies WHERE kind = 'control'`) == 1
+		return scalar[int](r.environment, `SELECT count(*) FROM onceward.waiting_copies WHERE kind = 'control'`) == 1
 	})
 	r.write(&r.p, "p")
 	r.write(&r.q, "q")
-	caughtUp(t, r.world, r.relay)
+	caughtUp(t, r.environment, r.relay)
 	if move == "slot dropped" {
 		r.relay.kill()
 	} else {
@@ -125,14 +125,14 @@ func (r *orderWaits) retryThrough(move string) {
 	r.relay.start()
 	if move == "dump" {
 		eventually(t, "the gap is asked about", time.Minute, func() bool {
-			return scalar[int](r.world, `SELECT count(*) FROM onceward.gaps WHERE state = 'open'`) == 1
+			return scalar[int](r.environment, `SELECT count(*) FROM onceward.gaps WHERE state = 'open'`) == 1
 		})
-		gap := scalar[string](r.world, `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open'`)
+		gap := scalar[string](r.environment, `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open'`)
 		outboxctl(t, r.dsn(operatorLogin), "gap", "repair", gap, "--reason", "all of it", "--yes")
 	}
 	eventually(t, "the relay streams", time.Minute, func() bool { return sessions(r.relay) > before })
 	r.write(&r.q, "q")
-	caughtUp(t, r.world, r.relay)
+	caughtUp(t, r.environment, r.relay)
 	r.settled(map[string]int{"replayed": len(r.p) - 2}, r.p)
 	r.relay.stop()
 }
@@ -154,7 +154,7 @@ func TestDiscardWaitsThroughGap(t *testing.T) {
 			r.execute(`INSERT INTO onceward.controls (control_id, action, namespace, aggregate_type, aggregate_id, reason, requested_by) VALUES ($1, 'discard', $2, 'late', 'p', 'as before', 'me')`,
 				uuid.New(), r.name)
 			r.write(&r.p, "p")
-			caughtUp(t, r.world, r.relay)
+			caughtUp(t, r.environment, r.relay)
 			r.relay.kill()
 			r.slotFree()
 			r.execute("SELECT pg_drop_replication_slot($1)", r.slot())
@@ -165,7 +165,7 @@ func TestDiscardWaitsThroughGap(t *testing.T) {
 			r.execute("ALTER PUBLICATION " + r.slot() + " SET (publish = 'insert')")
 			r.relay.start()
 			eventually(t, "the gap is repaired", time.Minute, func() bool {
-				return scalar[int](r.world, `SELECT count(*) FROM onceward.gaps WHERE state = 'repaired' AND cause = 'PUBLICATION_CHANGED'`) == 1
+				return scalar[int](r.environment, `SELECT count(*) FROM onceward.gaps WHERE state = 'repaired' AND cause = 'PUBLICATION_CHANGED'`) == 1
 			})
 			r.settled(map[string]int{"discarded": 2}, r.p[2:])
 			r.relay.stop()
@@ -180,13 +180,13 @@ func TestReplayLetterHoldsNothing(t *testing.T) {
 	t.Parallel()
 	for _, c := range modesAndVersions() {
 		t.Run(c[0]+"/PostgreSQL"+c[1], func(t *testing.T) {
-			r := waitingWorld(t, c[1], c[0])
+			r := waitingEnvironment(t, c[1], c[0])
 			other, small := r.name+".repair", "1000"
 			require.NoError(t, r.admin.CreateTopic(other, &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1, ConfigEntries: map[string]*string{"max.message.bytes": &small}}, false))
 			key := r.enqueue("order", "x", random(3000))
 			r.arrives(r.topic(), key)
-			caughtUp(t, r.world, r.relay)
-			eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(r.world) == 0 })
+			caughtUp(t, r.environment, r.relay)
+			eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(r.environment) == 0 })
 			r.order(0, "replay", key, "--topic", other, "--unchecked", "--reason", "elsewhere", "--yes")
 			r.letters(1)
 			bad := r.enqueue("order", "x", make([]byte, 1_200_000))
@@ -199,13 +199,13 @@ func TestReplayLetterHoldsNothing(t *testing.T) {
 			require.Contains(t, out, "does not exist")
 			r.arrives(r.topic(), r.enqueue("order", "somebody else", []byte("{}")))
 			require.Equal(t, []string{key, bad}, r.keys(r.topic(), "x"))
-			require.Equal(t, []string{"open route", "replayed record"}, scalar[[]string](r.world, `SELECT array_agg(state || ' ' || error_class ORDER BY state) FROM onceward.dead_letters`))
-			require.Zero(t, scalar[int](r.world, `SELECT count(*) FROM onceward.lanes`))
+			require.Equal(t, []string{"open route", "replayed record"}, scalar[[]string](r.environment, `SELECT array_agg(state || ' ' || error_class ORDER BY state) FROM onceward.dead_letters`))
+			require.Zero(t, scalar[int](r.environment, `SELECT count(*) FROM onceward.lanes`))
 
 			r.makeTopic(other, nil)
 			eventually(t, "the letter is out", time.Minute, func() bool {
 				outboxctlAny(t, r.dsn(operatorLogin), "dead", "retry", "--all", "--reason", "made again", "--yes", "--wait", "5s")
-				return fmt.Sprint(scalar[[]string](r.world, `SELECT array_agg(DISTINCT state) FROM onceward.dead_letters`)) == "[replayed]"
+				return fmt.Sprint(scalar[[]string](r.environment, `SELECT array_agg(DISTINCT state) FROM onceward.dead_letters`)) == "[replayed]"
 			})
 			require.Len(t, r.committed(other), 1)
 			r.relay.stop()

@@ -27,7 +27,7 @@ const (
 // positions samples the slot and the checkpoint while a scenario runs: the slot
 // is never ahead of the checkpoint, and the checkpoint never goes back.
 type positions struct {
-	w       *world
+	w       *environment
 	looks   atomic.Int64
 	samples int // looks, once it has ended
 	mu      sync.Mutex
@@ -41,7 +41,7 @@ type positions struct {
 type sample struct{ flushed, checkpoint, tick, epoch int64 }
 
 // watchPositions samples until stop is called.
-func watchPositions(t *testing.T, w *world) *positions {
+func watchPositions(t *testing.T, w *environment) *positions {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	p := &positions{w: w, end: cancel, done: make(chan struct{})}

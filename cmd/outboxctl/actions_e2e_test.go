@@ -13,7 +13,7 @@ import (
 // A decision and the word about it are one: where the word cannot be kept,
 // nothing is changed.
 func TestNothingIsDecidedWithoutItsReason(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		key, live := newKey(t, "orders"), newKey(t, "orders")
 		at := d.keep("billing", "t", "handler", &key)

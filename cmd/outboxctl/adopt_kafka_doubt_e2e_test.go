@@ -15,7 +15,7 @@ import (
 // retry that the checkpoint has passed and nobody settled, and a repair that begins
 // anew, of which a checkpoint in the new cluster may tell by its name.
 func TestAdoptAnotherKafkaOverlooksNothing(t *testing.T) {
-	onDesks(t, func(d *desk) {
+	onInstallations(t, func(d *installation) {
 		const adopt = "SELECT onceward.adopt_kafka('onceward_ctl', 'gap', NULL, 'other', 'moved')"
 		out, late := d.event("A", "OrderPaid", "1"), d.event("B", "OrderPaid", "2")
 		d.letter(out, "retrying")
@@ -45,7 +45,7 @@ func TestAdoptAnotherKafkaOverlooksNothing(t *testing.T) {
 // On another system, before anybody adopted it, nothing that the relay had published
 // counts: what show calls pending, list shows.
 func TestListOnAnotherSystem(t *testing.T) {
-	onDesks(t, func(d *desk) {
+	onInstallations(t, func(d *installation) {
 		key := d.event("A", "OrderPaid", "1")
 		d.published()
 		require.NotContains(d.t, fine(d.t, "list"), key.String())

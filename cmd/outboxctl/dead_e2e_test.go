@@ -26,7 +26,7 @@ import (
 // obey plays the relay: it waits for the next word that has no result, and runs
 // the statement, whose $1 is the word's id, together with the result. The
 // function returned waits for it.
-func (d *desk) obey(sql, note string) (wait func()) {
+func (d *installation) obey(sql, note string) (wait func()) {
 	ctx, ended := d.t.Context(), make(chan error, 1)
 	go func() {
 		for {
@@ -59,7 +59,7 @@ const (
 )
 
 func TestDeadListAndShow(t *testing.T) {
-	onDesks(t, func(d *desk) {
+	onInstallations(t, func(d *installation) {
 		t := d.t
 		require.Equal(t, "none\n", fine(t, "dead", "list"))
 		first, second, third := d.event("A", "OrderPaid", `{"total": 12}`), d.event("A", "OrderSent", "2"), d.event("B", "OrderPaid", "3")
@@ -111,7 +111,7 @@ func TestDeadListAndShow(t *testing.T) {
 
 // Who interrupts a command that has given its order is told that it stands.
 func TestAnInterruptedOrderStands(t *testing.T) {
-	onDesks(t, func(d *desk) {
+	onInstallations(t, func(d *installation) {
 		t := d.t
 		key := d.event("A", "OrderPaid", "1")
 		k, err := operator.ParseKey(key.String())
@@ -135,7 +135,7 @@ func TestAnInterruptedOrderStands(t *testing.T) {
 }
 
 func TestDeadRetry(t *testing.T) {
-	onDesks(t, func(d *desk) {
+	onInstallations(t, func(d *installation) {
 		t := d.t
 		first, second, third := d.event("A", "OrderPaid", "1"), d.event("A", "OrderSent", "2"), d.event("B", "OrderPaid", "3")
 		for _, key := range []string{first.String(), second.String(), third.String()} {
@@ -193,7 +193,7 @@ func TestDeadRetry(t *testing.T) {
 }
 
 func TestDeadEditAndDiscard(t *testing.T) {
-	onDesks(t, func(d *desk) {
+	onInstallations(t, func(d *installation) {
 		t := d.t
 		first, second := d.event("A", "OrderPaid", "1"), d.event("A", "OrderSent", "2")
 		d.letter(first, "open")
@@ -227,7 +227,7 @@ func TestDeadEditAndDiscard(t *testing.T) {
 }
 
 func TestPauseAndResume(t *testing.T) {
-	onDesks(t, func(d *desk) {
+	onInstallations(t, func(d *installation) {
 		t := d.t
 		state := func() string {
 			return column[string](d, "SELECT concat_ws(' ', paused, paused_routes) FROM onceward.relay_state WHERE slot = 'onceward_ctl'")[0]
@@ -269,7 +269,7 @@ func TestPauseAndResume(t *testing.T) {
 }
 
 func TestSkip(t *testing.T) {
-	onDesks(t, func(d *desk) {
+	onInstallations(t, func(d *installation) {
 		t := d.t
 		published := d.event("A", "OrderPaid", "0")
 		d.published()
@@ -301,7 +301,7 @@ func TestSkip(t *testing.T) {
 // TestSkipOfNothing: a word that nothing would ever carry out is refused, unless the
 // relay knows the event all the same.
 func TestSkipOfNothing(t *testing.T) {
-	onDesks(t, func(d *desk) {
+	onInstallations(t, func(d *installation) {
 		t := d.t
 		missing, err := outbox.NewKey("orders")
 		require.NoError(t, err)
@@ -354,7 +354,7 @@ func TestSkipOfNothing(t *testing.T) {
 // TestReplayInGap: of a replay that a gap held nobody says that it was published, and
 // the gap names it, whatever became of the gap.
 func TestReplayInGap(t *testing.T) {
-	onDesks(t, func(d *desk) {
+	onInstallations(t, func(d *installation) {
 		t := d.t
 		event := d.event("A", "OrderPaid", "1")
 		d.published()
@@ -396,7 +396,7 @@ func TestReplayInGap(t *testing.T) {
 
 // TestALetterWaitsForItsRoute: a retry that was ordered and cannot be carried out now is told.
 func TestALetterWaitsForItsRoute(t *testing.T) {
-	onDesks(t, func(d *desk) {
+	onInstallations(t, func(d *installation) {
 		t := d.t
 		key, other := d.event("A", "OrderPaid", "1"), d.event("B", "OrderPaid", "1")
 		d.letter(key, "open")

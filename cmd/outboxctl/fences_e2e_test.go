@@ -16,19 +16,19 @@ import (
 )
 
 // keeps makes a fence keep its event, as package consumer writes it.
-func (d *desk) keeps(key outbox.Key, eventType string) {
+func (d *installation) keeps(key outbox.Key, eventType string) {
 	d.t.Helper()
 	exec(d.t, d.pool, "UPDATE onceward.fences SET event = jsonb_build_object('key', $2::text, 'type', $3::text) WHERE event_id = $1", key.UUID(), key.String(), eventType)
 }
 
-func (d *desk) fenceNow(key outbox.Key) string {
+func (d *installation) fenceNow(key outbox.Key) string {
 	d.t.Helper()
 	return column[string](d, `SELECT concat_ws(' ', name, status, epoch, lease_until < clock_timestamp(), provider_key_until IS NULL, COALESCE(result::text, '-'), event IS NULL)
 		FROM onceward.fences WHERE event_id = $1`, key.UUID())[0]
 }
 
 func TestFencesAreListedAndShown(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		require.Equal(t, "none\n", fine(t, "fences", "list"))
 		live, expired, stale, stuck, complete := newKey(t, "orders"), newKey(t, "orders"), newKey(t, "orders"), newKey(t, "orders"), newKey(t, "orders")
@@ -71,7 +71,7 @@ func TestFencesAreListedAndShown(t *testing.T) {
 }
 
 func TestFencesReconcileMade(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		exec(t, d.pool, insertWindow, "billing", "*", "7 days", time.Now().AddDate(0, 0, -8))
 		exec(t, d.pool, insertWindow, "billing", "Order*", "2 days", time.Now().AddDate(0, 0, -3))
@@ -110,7 +110,7 @@ func TestFencesReconcileMade(t *testing.T) {
 
 // The event of a fence is claimed where the group would look for it.
 func TestFencesReconcileMadeOfALateEvent(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		exec(t, d.pool, insertWindow, "billing", "*", "1 day", time.Now().AddDate(0, 0, -1))
 		exec(t, d.pool, "UPDATE onceward.dedup_windows SET bucket = time_window")
@@ -138,7 +138,7 @@ func TestFencesReconcileMadeOfALateEvent(t *testing.T) {
 }
 
 func TestFencesReconcileNotMadeAndRelease(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		key := newKey(t, "orders")
 		d.fence(key, "charge", "1 hour", "-1 second")
@@ -175,7 +175,7 @@ func TestFencesReconcileNotMadeAndRelease(t *testing.T) {
 // While a dead letter of the event waits neither deliveries nor the recovery job go
 // on with it: the fence stays with the operator, who is told of the redrive.
 func TestFencesReconcileOfAnEventWithALetter(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		key := newKey(t, "orders")
 		d.keep("mail", "orders.order", "handler", &key)
@@ -205,7 +205,7 @@ func TestFencesReconcileOfAnEventWithALetter(t *testing.T) {
 
 // The handler of today has ended the event without the effect: nothing is left to do.
 func TestFencesReconcileOfAnEventThatHasEnded(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		for word, note := range map[string]string{"--made": "the event had ended without it", "--not-made": "the event has ended, so that nobody makes the effect"} {
 			key := newKey(t, "orders")
@@ -222,7 +222,7 @@ func TestFencesReconcileOfAnEventThatHasEnded(t *testing.T) {
 
 // A fence that an attempt has taken since the operator looked is left alone.
 func TestASettledFenceIsComparedAndSet(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		exec(t, d.pool, insertWindow, "billing", "*", "1 day", time.Now().AddDate(0, 0, -1))
 		key := newKey(t, "orders")

@@ -50,7 +50,7 @@ END $$`
 // operator's terminal shows it and does not act upon it; and what has a malformed
 // key can be named by its UUID.
 func TestNoTextOfTheDatabaseReachesTheTerminal(t *testing.T) {
-	onDesks(t, func(d *desk) {
+	onInstallations(t, func(d *installation) {
 		t := d.t
 		row, waiting, given := d.event("A", "OrderPaid", `{"a": 1}`), d.event("B", "OrderPaid", "2"), d.event("C", "OrderPaid", "3")
 		d.letter(waiting, "open")

@@ -19,9 +19,9 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// onConsumerDesks runs a test as an operator of a consumer's database, on the
+// onConsumerInstallations runs a test as an operator of a consumer's database, on the
 // oldest and the newest PostgreSQL.
-func onConsumerDesks(t *testing.T, test func(d *desk)) {
+func onConsumerInstallations(t *testing.T, test func(d *installation)) {
 	for _, version := range []string{"15", "18"} {
 		t.Run("PostgreSQL"+version, func(t *testing.T) {
 			pool := testdb.New(t, version)
@@ -32,13 +32,13 @@ func onConsumerDesks(t *testing.T, test func(d *desk)) {
 			fine(t, "migrate", "up", "--side", "consumer")
 			fine(t, "migrate", "roles", "--side", "consumer", "--prefix", prefix, "--apply")
 			loginAs(t, pool, dsn, prefix+"_"+string(migrations.RoleOperator))
-			test(&desk{t: t, pool: pool, operator: "login-" + prefix + "_" + string(migrations.RoleOperator)})
+			test(&installation{t: t, pool: pool, operator: "login-" + prefix + "_" + string(migrations.RoleOperator)})
 		})
 	}
 }
 
 // keep makes a letter of a group, at the next offset of its topic.
-func (d *desk) keep(group, topic, cause string, key *outbox.Key) letters.Place {
+func (d *installation) keep(group, topic, cause string, key *outbox.Key) letters.Place {
 	d.t.Helper()
 	var id, namespace, eventType any
 	if key != nil {
@@ -54,14 +54,14 @@ func (d *desk) keep(group, topic, cause string, key *outbox.Key) letters.Place {
 }
 
 // actions lists what is kept of decisions.
-func (d *desk) actions() []string {
+func (d *installation) actions() []string {
 	d.t.Helper()
 	return column[string](d, "SELECT concat_ws(' ', action, consumer_group, target, reason, by_role) FROM onceward.consumer_actions ORDER BY id")
 }
 
 // member plays a member of a group: it waits for a letter whose redrive was
 // asked for, and settles it. The function returned waits for it.
-func (d *desk) member(sql string) (wait func()) {
+func (d *installation) member(sql string) (wait func()) {
 	ctx, ended := d.t.Context(), make(chan error, 1)
 	go func() {
 		for {
@@ -83,7 +83,7 @@ func newKey(t *testing.T, namespace string) outbox.Key {
 }
 
 func TestGroupLettersAreListedAndShown(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		require.Equal(t, "none\n", fine(t, "dead", "list", "--side", "consumer"))
 		key := newKey(t, "orders")
@@ -131,7 +131,7 @@ func TestGroupLettersAreListedAndShown(t *testing.T) {
 
 // A range that no member could read is discarded, and never handled again.
 func TestUnreadableLettersAreNotRedriven(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		at := d.keep("billing", "orders.order", "unreadable", nil)
 		d.keep("billing", "orders.order", "malformed", nil)
@@ -149,7 +149,7 @@ func TestUnreadableLettersAreNotRedriven(t *testing.T) {
 // A topic's letters are those, too, that are kept aside; also by a pooler's connection
 // string, of whatever mode.
 func TestLettersAside(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		key := newKey(t, "orders")
 		aside, other := d.keep("billing", "orders.order~2", "handler", &key), d.keep("billing", "orders.orders", "handler", nil)
@@ -167,7 +167,7 @@ func TestLettersAside(t *testing.T) {
 }
 
 func TestParkedLettersFollow(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		first, behind := d.keep("billing", "orders.order", "handler", nil), d.keep("billing", "orders.order", "parked", nil)
 		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET state = 'parked' WHERE reason = 'parked'")
@@ -208,7 +208,7 @@ func TestParkedLettersFollow(t *testing.T) {
 }
 
 func TestGroupLettersAreRedriven(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		key := newKey(t, "orders")
 		first, second := d.keep("billing", "orders.order", "handler", &key), d.keep("billing", "orders.order", "late", nil)
@@ -251,7 +251,7 @@ func TestGroupLettersAreRedriven(t *testing.T) {
 }
 
 func TestGroupLettersAreDiscarded(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		first, second, third := d.keep("billing", "t", "handler", nil), d.keep("billing", "t", "handler", nil), d.keep("mail", "t", "handler", nil)
 		fine(t, "dead", "redrive", second.String(), "--reason", "r", "--yes", "--wait", "0")
@@ -268,7 +268,7 @@ func TestGroupLettersAreDiscarded(t *testing.T) {
 // Several groups read a topic, and each has its own letter at a place: a decision
 // is about that of one.
 func TestADecisionIsOfOneGroup(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		key := newKey(t, "orders")
 		at := d.keep("billing", "orders.order", "handler", &key)
@@ -293,7 +293,7 @@ func TestADecisionIsOfOneGroup(t *testing.T) {
 // A decision about letters that somebody else has decided about meanwhile
 // leaves them as they are, and keeps no action of them.
 func TestADecisionIsMadeOnce(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		at := d.keep("billing", "t", "handler", nil)
 		db := &operator.Database{Pool: d.pool}
@@ -312,7 +312,7 @@ func TestADecisionIsMadeOnce(t *testing.T) {
 
 // Many letters are decided in several transactions.
 func TestManyLettersAreDiscarded(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		exec(t, d.pool, `INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, reason, error)
 			SELECT 'billing', 't', n % 3, n, 'malformed', 'x' FROM generate_series(1, 1234) n`)

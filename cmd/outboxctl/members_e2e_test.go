@@ -26,7 +26,7 @@ type program struct {
 	effect    consumer.Effect[string]
 }
 
-func (d *desk) program() *program {
+func (d *installation) program() *program {
 	d.t.Helper()
 	p, err := consumer.New(d.t.Context(), consumer.Config{Group: "billing", DB: d.pool, Retry: consumer.Retry{MaxAttempts: 1}})
 	require.NoError(d.t, err)
@@ -71,7 +71,7 @@ func withHeaders(ev consumer.Event) consumer.Event {
 // A member of the group obeys: what fails again is open again, what succeeds is
 // applied once.
 func TestMembersObeyARedrive(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		m := d.program()
 		ev := withHeaders(paid(t, time.Now(), 7))
@@ -107,7 +107,7 @@ func (m *program) obey(ctx context.Context) error {
 // An event that a group was made to forget is applied again by its next
 // delivery, a late one too.
 func TestMembersForget(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		m := d.program()
 		for offset, at := range []time.Time{time.Now(), time.Now().AddDate(0, -2, 0)} {
@@ -128,7 +128,7 @@ func TestMembersForget(t *testing.T) {
 // The attempt whose lease an operator ends completes nothing, and the next one
 // takes over.
 func TestMembersLoseAReleasedLease(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		m := d.program()
 		ev := paid(t, time.Now(), 0)
@@ -155,7 +155,7 @@ func TestMembersLoseAReleasedLease(t *testing.T) {
 // A fence whose provider may have forgotten its key is not driven until an
 // operator says what happened; then it is, or deliveries get the result.
 func TestMembersBelieveTheOperator(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		m := d.program()
 		stale := func(offset int64) consumer.Event {

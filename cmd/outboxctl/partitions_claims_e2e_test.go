@@ -103,7 +103,7 @@ func TestAnAuditThatIsCutShortIsNoGoodNews(t *testing.T) {
 // What audit prints for claims and letters that do not belong together is done as it is
 // printed, until nothing is wrong.
 func TestWhatAuditPrintsOfDeadEventsIsDone(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		exec(t, d.pool, insertWindow, "billing", "*", "7 days", daysAgo(7))
 		do := func(commands ...string) {

@@ -77,7 +77,7 @@ func TestAFailedCommitIsAnError(t *testing.T) {
 
 // Rows that somebody may not see are an error and not a short answer.
 func TestFilteredRowsAreAnError(t *testing.T) {
-	onDesks(t, func(d *desk) {
+	onInstallations(t, func(d *installation) {
 		exec(d.t, d.pool, "ALTER TABLE onceward.outbox ENABLE ROW LEVEL SECURITY")
 		for _, args := range [][]string{{"list", "--state", "pending"}, {"list", "--state", "published"}, {"show", someKey}} {
 			code, _, stderr := call(d.t, args...)

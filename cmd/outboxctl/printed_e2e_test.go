@@ -27,7 +27,7 @@ func pasted(t *testing.T, said string) (all [][]string) {
 
 // Any text names a group or a fence, and what is printed about it can be pasted.
 func TestPrintedCommandsMeanTheGroup(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		const group, name = "-it's a $HOME; x", "--char'ge #1"
 		first, behind := d.keep(group, "t", "handler", nil), d.keep(group, "t", "parked", nil)

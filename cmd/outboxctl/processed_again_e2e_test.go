@@ -19,17 +19,17 @@ import (
 
 // billing is a group that counts how often it applies what it is given.
 type billing struct {
-	*desk
+	*installation
 	router *consumer.Router
 	offset int64
 }
 
-func newBilling(d *desk, classes ...consumer.Class) *billing {
+func newBilling(d *installation, classes ...consumer.Class) *billing {
 	d.t.Helper()
 	exec(d.t, d.pool, "CREATE TABLE public.effects (event_id uuid)")
 	p, err := consumer.New(d.t.Context(), consumer.Config{Group: "billing", DB: d.pool, Classes: classes})
 	require.NoError(d.t, err)
-	b := &billing{desk: d, router: consumer.NewRouter(p)}
+	b := &billing{installation: d, router: consumer.NewRouter(p)}
 	b.router.Tx("OrderPaid", func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
 		_, err := tx.Exec(ctx, "INSERT INTO public.effects VALUES ($1)", ev.Key.UUID())
 		return err
@@ -61,7 +61,7 @@ func (b *billing) deliver(key outbox.Key, mode record.ReplayMode) consumer.Outco
 
 func (b *billing) effects() int {
 	b.t.Helper()
-	return column[int](b.desk, "SELECT count(*)::int FROM public.effects")[0]
+	return column[int](b.installation, "SELECT count(*)::int FROM public.effects")[0]
 }
 
 var printedReplay = regexp.MustCompile("`outboxctl replay \\S+( --reprocess billing)? --config FILE --reason \"…\"`")
@@ -91,7 +91,7 @@ func (b *billing) forget(key outbox.Key) (printed string) {
 // TestForgottenIsAppliedOnceMore: what processed forget prints has the effect made
 // a second time, and no copy makes a third.
 func TestForgottenIsAppliedOnceMore(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		b := newBilling(d)
 		for name, key := range map[string]outbox.Key{"above the floor": newKey(t, "orders"), "below it": late(t, time.Now().AddDate(0, -1, 0))} {
 			exec(d.t, d.pool, "DELETE FROM public.effects")
@@ -108,7 +108,7 @@ func TestForgottenIsAppliedOnceMore(t *testing.T) {
 
 // TestForgottenBelowTheFloorIsLate: a copy that nobody has replayed is applied at once.
 func TestForgottenBelowTheFloorIsLate(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		b, key := newBilling(d), late(t, time.Now().AddDate(0, -1, 0))
 		b.deliver(key, "")
 		printed := fine(d.t, "processed", "forget", key.String(), "--group", "billing", "--reason", "r", "--yes")
@@ -121,7 +121,7 @@ func TestForgottenBelowTheFloorIsLate(t *testing.T) {
 
 // TestForgetAndReprocessApplyTwice is what processed forget warns of.
 func TestForgetAndReprocessApplyTwice(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		b, key := newBilling(d), newKey(t, "orders")
 		b.deliver(key, "")
 		fine(d.t, "processed", "forget", key.String(), "--group", "billing", "--reason", "r", "--yes")
@@ -142,7 +142,7 @@ func TestForgottenAfterItWasGivenUp(t *testing.T) {
 		"by arrival":      {[]consumer.Class{{Pattern: "*", Window: time.Hour, Keyed: consumer.ByArrival}}, time.Now()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onConsumerDesks(t, func(d *desk) {
+			onConsumerInstallations(t, func(d *installation) {
 				b, key := newBilling(d, tc.classes...), late(t, tc.at)
 				b.deliver(key, "")
 				at := d.keep("billing", "orders.order", "handler", &key)

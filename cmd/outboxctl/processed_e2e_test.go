@@ -33,18 +33,18 @@ func late(t *testing.T, at time.Time) outbox.Key {
 	return key
 }
 
-func (d *desk) claim(id uuid.UUID, group, outcome string) {
+func (d *installation) claim(id uuid.UUID, group, outcome string) {
 	d.t.Helper()
 	exec(d.t, d.pool, insertClaim, id, group, outcome)
 }
 
-func (d *desk) fence(key outbox.Key, name, lease, provider string) {
+func (d *installation) fence(key outbox.Key, name, lease, provider string) {
 	d.t.Helper()
 	exec(d.t, d.pool, insertFence, key.UUID(), "billing", name, lease, provider)
 }
 
 func TestProcessedShow(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		key := newKey(t, "orders")
 		require.Contains(t, wrong(t, "processed", "show", key.String()), "no consumer group has anything of it")
@@ -71,7 +71,7 @@ func TestProcessedShow(t *testing.T) {
 // A late event is claimed by arrival, in the buckets of its class; claims of
 // the first and the last partition are found, and of every window.
 func TestProcessedShowFindsClaimsByArrival(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		now := time.Now()
 		key := late(t, now.AddDate(0, -6, 0))
@@ -104,7 +104,7 @@ func TestProcessedShowFindsClaimsByArrival(t *testing.T) {
 
 // Where claims may lie that nobody sees, processed show says so.
 func TestProcessedShowOfADayThatIsNotThere(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		key := late(t, time.Now().AddDate(0, 0, -2))
 		d.claim(key.UUID(), "billing", "p")
@@ -117,7 +117,7 @@ func TestProcessedShowOfADayThatIsNotThere(t *testing.T) {
 }
 
 func TestProcessedForget(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		key := newKey(t, "orders")
 		forget := func(more ...string) []string {
@@ -159,7 +159,7 @@ func TestProcessedForget(t *testing.T) {
 // The database itself refuses to forget while a fence is PENDING, for one that
 // begins after the look.
 func TestNothingIsForgottenWhileAFenceIsPending(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		key := newKey(t, "orders")
 		d.claim(key.UUID(), "billing", "p")
@@ -179,7 +179,7 @@ func TestNothingIsForgottenWhileAFenceIsPending(t *testing.T) {
 // What has no key, because its namespace is none or not known, is named by its UUID, as
 // it is printed.
 func TestAUUIDAloneNamesAnEvent(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		dead, open, alone := newKey(t, "orders"), newKey(t, "orders"), newKey(t, "orders")
 		exec(t, d.pool, "INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome) VALUES ($1, 'billing', 'OrderPaid', 'No Namespace', '', 'd')", dead.UUID())

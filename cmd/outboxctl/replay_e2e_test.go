@@ -26,16 +26,16 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// desk is an installed producer's database whose commands are an operator's.
+// installation is an installed producer's database whose commands are an operator's.
 // The pool is the superuser's: it arranges, plays the relay and looks.
-type desk struct {
+type installation struct {
 	t        *testing.T
 	pool     *pgxpool.Pool
 	operator string // the login
 }
 
-// onDesks runs a test as an operator on the oldest and the newest PostgreSQL.
-func onDesks(t *testing.T, test func(d *desk)) {
+// onInstallations runs a test as an operator on the oldest and the newest PostgreSQL.
+func onInstallations(t *testing.T, test func(d *installation)) {
 	for _, version := range []string{"15", "18"} {
 		t.Run("PostgreSQL"+version, func(t *testing.T) {
 			pool := testdb.New(t, version)
@@ -47,19 +47,19 @@ func onDesks(t *testing.T, test func(d *desk)) {
 			fine(t, "migrate", "roles", "--side", "outbox", "--prefix", prefix, "--apply")
 			exec(t, pool, insertState, "onceward_ctl")
 			loginAs(t, pool, dsn, prefix+"_"+string(migrations.RoleOperator))
-			test(&desk{t: t, pool: pool, operator: "login-" + prefix + "_" + string(migrations.RoleOperator)})
+			test(&installation{t: t, pool: pool, operator: "login-" + prefix + "_" + string(migrations.RoleOperator)})
 		})
 	}
 }
 
 // published is the relay's word that everything so far is in Kafka.
-func (d *desk) published() {
+func (d *installation) published() {
 	d.t.Helper()
 	exec(d.t, d.pool, "INSERT INTO onceward.published_snapshots SELECT slot, pg_current_snapshot(), now() FROM onceward.relay_state ON CONFLICT (slot) DO UPDATE SET snapshot = excluded.snapshot, taken_at = excluded.taken_at")
 }
 
 // event commits an event of an aggregate and a type.
-func (d *desk) event(aggregate, eventType, payload string) outbox.Key {
+func (d *installation) event(aggregate, eventType, payload string) outbox.Key {
 	d.t.Helper()
 	key, err := outbox.NewKey("orders")
 	require.NoError(d.t, err)
@@ -71,7 +71,7 @@ func (d *desk) event(aggregate, eventType, payload string) outbox.Key {
 }
 
 // letter makes an event a dead letter, as the relay writes it.
-func (d *desk) letter(key outbox.Key, state string) {
+func (d *installation) letter(key outbox.Key, state string) {
 	d.t.Helper()
 	exec(d.t, d.pool, `INSERT INTO onceward.dead_letters (slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, payload, content_type, headers,
 		created_at, tx_id, seq, position, error_class, error, state, holds)
@@ -80,12 +80,12 @@ func (d *desk) letter(key outbox.Key, state string) {
 }
 
 // asked lists the events in onceward.replays, in the stream's order.
-func (d *desk) asked() []string {
+func (d *installation) asked() []string {
 	d.t.Helper()
 	return column[string](d, "SELECT namespace || ':' || id FROM onceward.replays ORDER BY seq")
 }
 
-func column[T any](d *desk, sql string, args ...any) []T {
+func column[T any](d *installation, sql string, args ...any) []T {
 	d.t.Helper()
 	rows, err := d.pool.Query(d.t.Context(), sql, args...)
 	require.NoError(d.t, err)
@@ -110,7 +110,7 @@ func wrong(t *testing.T, args ...string) string {
 }
 
 func TestReplayByFilter(t *testing.T) {
-	onDesks(t, func(d *desk) {
+	onInstallations(t, func(d *installation) {
 		t := d.t
 		first, second := d.event("A", "OrderPaid", "1"), d.event("B", "OrderPaid", "2")
 		other, released := d.event("A", "OrderSent", "3"), d.event("A", "OrderPaid", "4")
@@ -154,7 +154,7 @@ func TestReplayByFilter(t *testing.T) {
 }
 
 func TestReplayByTime(t *testing.T) {
-	onDesks(t, func(d *desk) {
+	onInstallations(t, func(d *installation) {
 		t := d.t
 		var keys []outbox.Key
 		for i := range 3 {
@@ -171,7 +171,7 @@ func TestReplayByTime(t *testing.T) {
 }
 
 func TestReplayByKey(t *testing.T) {
-	onDesks(t, func(d *desk) {
+	onInstallations(t, func(d *installation) {
 		t := d.t
 		first, second := d.event("A", "OrderPaid", "1"), d.event("A", "OrderPaid", "2")
 		dead, discarded := d.event("B", "OrderPaid", "3"), d.event("B", "OrderPaid", "4")
@@ -208,7 +208,7 @@ func TestReplayByKey(t *testing.T) {
 }
 
 func TestReplayAsksAtATerminal(t *testing.T) {
-	onDesks(t, func(d *desk) {
+	onInstallations(t, func(d *installation) {
 		t := d.t
 		key := d.event("A", "OrderPaid", "1")
 		d.published()
@@ -232,7 +232,7 @@ func TestReplayAsksAtATerminal(t *testing.T) {
 
 // The rate holds, an interruption says how far it came, and --after goes on.
 func TestReplayIsPacedAndResumed(t *testing.T) {
-	onDesks(t, func(d *desk) {
+	onInstallations(t, func(d *installation) {
 		t := d.t
 		for range 10 {
 			d.event("A", "OrderPaid", "x")
@@ -271,7 +271,7 @@ func TestReplayIsPacedAndResumed(t *testing.T) {
 
 // A lost answer leads neither to a loss nor to a second order.
 func TestReplayOutlivesItsConnection(t *testing.T) {
-	onDesks(t, func(d *desk) {
+	onInstallations(t, func(d *installation) {
 		t := d.t
 		key := d.event("A", "OrderPaid", "x")
 		d.published()
@@ -303,7 +303,7 @@ func TestReplayOnACompactedTopic(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
 	createCompacted(t, cluster, "orders.order")
-	onDesks(t, func(d *desk) {
+	onInstallations(t, func(d *installation) {
 		t := d.t
 		old, newest := d.event("A", "OrderPaid", "1"), d.event("A", "OrderPaid", "2")
 		sent := d.event("B", "OrderSent", "3")
@@ -342,7 +342,7 @@ func createCompacted(t *testing.T, cluster *kfake.Cluster, name string) {
 }
 
 func TestReplayIsTheOperators(t *testing.T) {
-	onDesks(t, func(d *desk) {
+	onInstallations(t, func(d *installation) {
 		t := d.t
 		key := d.event("A", "OrderPaid", "1")
 		d.published()

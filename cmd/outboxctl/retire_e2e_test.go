@@ -68,7 +68,7 @@ func TestAnOperatorDecidesAndRetires(t *testing.T) {
 	require.NotZero(t, code)
 	require.Contains(t, stderr, "which has not published 1 events (and 1 that wait for their route, and 1 of open gaps), and discard its 1 dead letters that wait")
 	require.Contains(t, fine(t, "retire", "--relay", "gone", "--reason", "moved", "--yes"), "1 dead letters that waited are discarded")
-	require.Equal(t, []string{"discarded"}, column[string](&desk{t: t, pool: pool}, "SELECT state FROM onceward.dead_letters"), "what it had published is forgotten")
+	require.Equal(t, []string{"discarded"}, column[string](&installation{t: t, pool: pool}, "SELECT state FROM onceward.dead_letters"), "what it had published is forgotten")
 	var written string
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT string_agg(concat_ws(' ', action, reason, requested_by), ', ' ORDER BY action_id) FROM onceward.relay_actions").Scan(&written))
 	by := " login-" + prefix + "_operator"

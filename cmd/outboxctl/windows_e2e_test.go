@@ -17,7 +17,7 @@ import (
 )
 
 // mark says how far a group has got in a topic partition.
-func (d *desk) mark(group, topic string, part int, finished any, saved string) {
+func (d *installation) mark(group, topic string, part int, finished any, saved string) {
 	d.t.Helper()
 	exec(d.t, d.pool, `INSERT INTO onceward.progress (consumer_group, topic, kafka_partition, low_offset, high_offset, finished_time, updated_at)
 		VALUES ($1, $2, $3, 0, 9, $4, now() - $5::interval)`, group, topic, part, finished, saved)
@@ -28,7 +28,7 @@ func daysAgo(n int) time.Time { return partition.Day(time.Now()).AddDate(0, 0, -
 
 // What a lock keeps the list from reading is told as audit tells it.
 func TestWindowsListBesideALock(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		exec(t, d.pool, insertWindow, "billing", "*", "7 days", daysAgo(7))
 		tx, err := d.pool.Begin(t.Context())
@@ -46,7 +46,7 @@ func TestWindowsListBesideALock(t *testing.T) {
 }
 
 func TestWindowsList(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		require.Contains(t, fine(t, "windows", "list"), "none\n")
 		exec(t, d.pool, insertWindow, "billing", "*", "7 days", daysAgo(7))
@@ -79,7 +79,7 @@ func TestWindowsList(t *testing.T) {
 
 // What can be listed is listed beside partitions that are not as they should be.
 func TestWindowsListBesideWrongPartitions(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		exec(t, d.pool, insertWindow, "billing", "*", "7 days", daysAgo(7))
 		day := func(n int) string { return "onceward." + partition.OfDay("processed_events", daysAgo(n)).Name }
@@ -106,7 +106,7 @@ func TestWindowsListBesideWrongPartitions(t *testing.T) {
 }
 
 func TestWindowsSet(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		exec(t, d.pool, insertWindow, "billing", "*", "7 days", daysAgo(7))
 		exec(t, d.pool, "UPDATE onceward.dedup_windows SET bucket = time_window")
@@ -135,7 +135,7 @@ func TestWindowsSet(t *testing.T) {
 
 // A window that is set changes the buckets of arrivals with it, once at a time.
 func TestWindowsSetBuckets(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		exec(t, d.pool, insertWindow, "hooks", "push", "3 days", daysAgo(0))
 		exec(t, d.pool, insertWindow, "billing", "*", "15 minutes", daysAgo(0))
@@ -173,7 +173,7 @@ func TestWindowsSetBuckets(t *testing.T) {
 }
 
 func TestWindowsRetire(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		exec(t, d.pool, insertWindow, "billing", "*", "7 days", daysAgo(7))
 		exec(t, d.pool, insertWindow, "billing", "Pay*", "7 days", daysAgo(7))
@@ -220,7 +220,7 @@ func TestWindowsRetire(t *testing.T) {
 // A group that makes progress and has no window keeps every partition: what retention
 // prints lets it go.
 func TestWindowsRetireOfAGroupWithoutWindows(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		exec(t, d.pool, insertWindow, "billing", "*", "1 day", daysAgo(1))
 		exec(t, d.pool, "UPDATE onceward.dedup_windows SET raised_at = now() - interval '1 hour'")
@@ -240,7 +240,7 @@ func TestWindowsRetireOfAGroupWithoutWindows(t *testing.T) {
 
 // Partitions are the owner's: a maintainer adopts, an operator is told so.
 func TestWindowsAdopt(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		from := daysAgo(30)
 		adopt := []string{"windows", "adopt", "reports", "--from", from.Format(time.DateOnly), "--class", "Pay*", "--class", "*", "--window", "3d", "--reason", "new dashboard"}
@@ -273,7 +273,7 @@ func TestWindowsAdopt(t *testing.T) {
 // What audit prints for a floor below what claims are kept of mends it, as the
 // maintainer, and an operator is told who may.
 func TestWindowsRaise(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		exec(t, d.pool, insertWindow, "billing", "Pay*", "7 days", daysAgo(9))
 		exec(t, d.pool, insertWindow, "billing", "*", "7 days", daysAgo(7))
@@ -310,7 +310,7 @@ func TestWindowsRaise(t *testing.T) {
 }
 
 func TestWindowsAdvise(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
+	onConsumerInstallations(t, func(d *installation) {
 		t := d.t
 		require.Contains(t, fine(t, "windows", "advise"), "no group has registered a window")
 		exec(t, d.pool, insertWindow, "billing", "*", "1 day", daysAgo(1))

@@ -28,12 +28,12 @@ func TestAfterACrash(t *testing.T) {
 		}
 		k.send(msgs...)
 		var mu sync.Mutex
-		inHand, crowd := 0, false
+		inHand, consumerGroup := 0, false
 		change := func(by int, cautious bool) {
 			mu.Lock()
 			defer mu.Unlock()
 			inHand += by
-			crowd = crowd || cautious && inHand > 1
+			consumerGroup = consumerGroup || cautious && inHand > 1
 		}
 		h := newHandler(func(_ context.Context, rec consumer.Record, attempt int) (consumer.Outcome, error) {
 			cautious := rec.Source.Offset < 30
@@ -51,7 +51,7 @@ func TestAfterACrash(t *testing.T) {
 		recs, err := h.await(60)
 		require.NoError(t, err)
 		require.NoError(t, stop())
-		require.False(t, crowd, "something else was in hand")
+		require.False(t, consumerGroup, "something else was in hand")
 		require.Len(t, h.cautiously, 30+3)
 		for _, src := range h.cautiously {
 			require.Less(t, src.Offset, int64(30))

@@ -31,14 +31,14 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
 
-// world is one database with everybody's way into it.
-type world struct {
+// environment is one database with everybody's way into it.
+type environment struct {
 	pool *pgxpool.Pool
 	std  *sql.DB // pgx stdlib
 	pq   *sql.DB // lib/pq
 }
 
-func newWorld(t *testing.T) *world {
+func newEnvironment(t *testing.T) *environment {
 	t.Helper()
 	pool := testdb.New(t, "15")
 	m, err := migrations.New(migrations.Config{Pool: pool, Side: migrations.Outbox})
@@ -47,7 +47,7 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	_, err = pool.Exec(t.Context(), `CREATE TABLE payments (invoice text PRIMARY KEY, key text UNIQUE)`)
 	require.NoError(t, err)
-	w := &world{pool: pool, std: stdlib.OpenDBFromPool(pool)}
+	w := &environment{pool: pool, std: stdlib.OpenDBFromPool(pool)}
 	c := pool.Config().ConnConfig
 	w.pq, err = sql.Open("postgres", fmt.Sprintf("host=%s port=%d user=%s password='%s' dbname=%s sslmode=disable", c.Host, c.Port, c.User, c.Password, c.Database))
 	require.NoError(t, err)
@@ -66,7 +66,7 @@ func openGorm(t *testing.T, db *sql.DB, prepare bool) *gorm.DB {
 }
 
 // pays are all ways to do the same.
-func (w *world) pays(t *testing.T) map[string]func(context.Context, Payment) error {
+func (w *environment) pays(t *testing.T) map[string]func(context.Context, Payment) error {
 	t.Helper()
 	plain, prepared := openGorm(t, w.std, false), openGorm(t, w.std, true)
 	pays := map[string]func(context.Context, Payment) error{
@@ -100,7 +100,7 @@ func payment(t *testing.T, invoice string) Payment {
 }
 
 func TestEveryDriver(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for name, pay := range w.pays(t) {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.pool.Exec(t.Context(), `TRUNCATE payments, onceward.outbox`)
@@ -133,7 +133,7 @@ func TestEveryDriver(t *testing.T) {
 
 // What is no transaction is refused, whoever hands it out.
 func TestNoDriverEnqueuesOutsideATransaction(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	ev := paid(payment(t, "inv-7"))
 	_, err := New(w.pool).Enqueue(t.Context(), ev)
 	require.ErrorIs(t, err, outbox.ErrNoTransaction)
@@ -159,7 +159,7 @@ func TestNoDriverEnqueuesOutsideATransaction(t *testing.T) {
 // A CHECK of the user's own has SQLSTATE 23514 like a missing partition has, and is
 // not taken for one, with either driver.
 func TestAForeignCheckIsNotTheWindow(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	_, err := w.pool.Exec(t.Context(), `ALTER TABLE onceward.outbox ADD CONSTRAINT no_seven CHECK (aggregate_id <> 'inv-7')`)
 	require.NoError(t, err)
 	for name, db := range map[string]*sql.DB{"pgx stdlib": w.std, "lib/pq": w.pq} {

@@ -19,7 +19,7 @@ import (
 // TestEveryDriverReceives: an event is applied once, whichever driver its copies
 // meet; below the floor too.
 func TestEveryDriverReceives(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	m, err := migrations.New(migrations.Config{Pool: w.pool, Side: migrations.Consumer})
 	require.NoError(t, err)
 	_, err = m.Up(t.Context())

@@ -24,12 +24,12 @@ import (
 	"github.com/onceward/onceward/migrations"
 )
 
-// world is what one test has for itself: a database with both sides installed,
+// environment is what one test has for itself: a database with both sides installed,
 // a relay's name, and a namespace whose topics nobody else writes.
 //
 // The superuser makes the database and the roles, and looks on. Everything else
 // is done with the rights of its role: see the roles' names below.
-type world struct {
+type environment struct {
 	t          *testing.T
 	name       string // of relay, database and namespace
 	server     *pgserver.Server
@@ -40,24 +40,24 @@ type world struct {
 	partitions int32
 }
 
-var worlds atomic.Int64
+var environments atomic.Int64
 
-func newWorld(t *testing.T, version string) *world {
+func newEnvironment(t *testing.T, version string) *environment {
 	t.Helper()
-	return newWorldOn(t, postgres(t, version))
+	return newEnvironmentOn(t, postgres(t, version))
 }
 
-// newWorldOn makes a world on a server of the test's own.
-func newWorldOn(t *testing.T, server *pgserver.Server) *world {
+// newEnvironmentOn makes an environment on a server of the test's own.
+func newEnvironmentOn(t *testing.T, server *pgserver.Server) *environment {
 	t.Helper()
-	return newWorldBetween(t, server, kafka(t).Addrs())
+	return newEnvironmentBetween(t, server, kafka(t).Addrs())
 }
 
-// newWorldBetween makes a world on servers of the caller's choice.
-func newWorldBetween(t *testing.T, server *pgserver.Server, brokers []string) *world {
+// newEnvironmentBetween makes an environment on servers of the caller's choice.
+func newEnvironmentBetween(t *testing.T, server *pgserver.Server, brokers []string) *environment {
 	t.Helper()
 	ctx := t.Context()
-	w := &world{t: t, name: fmt.Sprintf("t%d_%d", os.Getpid(), worlds.Add(1)), server: server, brokers: brokers, partitions: 6}
+	w := &environment{t: t, name: fmt.Sprintf("t%d_%d", os.Getpid(), environments.Add(1)), server: server, brokers: brokers, partitions: 6}
 	require.NoError(t, w.superuser(ctx, "CREATE DATABASE "+w.name))
 	w.openPool()
 	w.makeRoles()
@@ -70,7 +70,7 @@ func newWorldBetween(t *testing.T, server *pgserver.Server, brokers []string) *w
 }
 
 // openPool opens the superuser's pool.
-func (w *world) openPool() {
+func (w *environment) openPool() {
 	w.t.Helper()
 	conf, err := pgxpool.ParseConfig(w.server.DSN(w.name))
 	require.NoError(w.t, err)
@@ -79,8 +79,8 @@ func (w *world) openPool() {
 	require.NoError(w.t, err)
 }
 
-// moveTo makes the world one of another server, which has its database.
-func (w *world) moveTo(server *pgserver.Server) {
+// moveTo makes the environment one of another server, which has its database.
+func (w *environment) moveTo(server *pgserver.Server) {
 	w.t.Helper()
 	w.pool.Close()
 	w.app.Close()
@@ -90,7 +90,7 @@ func (w *world) moveTo(server *pgserver.Server) {
 }
 
 // install makes the tables of both sides and the publication.
-func (w *world) install() {
+func (w *environment) install() {
 	w.t.Helper()
 	for _, cfg := range []migrations.Config{
 		{Pool: w.as(maintainerLogin), Side: migrations.Outbox, Relay: w.name}, {Pool: w.as(consumerMaintainerLogin), Side: migrations.Consumer},
@@ -102,9 +102,9 @@ func (w *world) install() {
 	}
 }
 
-func (w *world) topic() string { return w.name + ".order" }
+func (w *environment) topic() string { return w.name + ".order" }
 
-func (w *world) createTopic(settings map[string]string) {
+func (w *environment) createTopic(settings map[string]string) {
 	w.t.Helper()
 	entries := map[string]*string{}
 	for k, v := range settings {
@@ -113,7 +113,7 @@ func (w *world) createTopic(settings map[string]string) {
 	require.NoError(w.t, w.admin.CreateTopic(w.topic(), &sarama.TopicDetail{NumPartitions: w.partitions, ReplicationFactor: 1, ConfigEntries: entries}, false))
 }
 
-func (w *world) superuser(ctx context.Context, sql string) error {
+func (w *environment) superuser(ctx context.Context, sql string) error {
 	conn, err := pgx.Connect(ctx, w.server.DSN("postgres"))
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (w *world) superuser(ctx context.Context, sql string) error {
 }
 
 // close drops slot, database and topic. What is in use still is a leftover.
-func (w *world) close() {
+func (w *environment) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	closed := make(chan struct{})
@@ -153,7 +153,7 @@ func (w *world) close() {
 
 // dropSlots waits for the walsender of a relay that has ended: the server learns
 // of its end a moment after the process is gone. One that lives holds it for good.
-func (w *world) dropSlots(ctx context.Context) error {
+func (w *environment) dropSlots(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for {
@@ -185,8 +185,8 @@ func leftovers(ctx context.Context, s *pgserver.Server) error {
 	return err
 }
 
-// config writes a relay.yaml that leads to this world; more is appended to it.
-func (w *world) config(more ...string) string {
+// config writes a relay.yaml that leads to this environment; more is appended to it.
+func (w *environment) config(more ...string) string {
 	w.t.Helper()
 	path := filepath.Join(w.t.TempDir(), "relay.yaml")
 	text := fmt.Sprintf(`name: %s
@@ -215,7 +215,7 @@ func kafkaConfig() *sarama.Config {
 
 // records reads the topic from its beginning to its present end, each partition
 // in order.
-func (w *world) records() []*sarama.ConsumerMessage {
+func (w *environment) records() []*sarama.ConsumerMessage {
 	w.t.Helper()
 	client, err := sarama.NewClient(w.brokers, kafkaConfig())
 	require.NoError(w.t, err)
@@ -275,7 +275,7 @@ func workedOff(t *testing.T, what string, left func() int64) {
 }
 
 // scalar reads one value.
-func scalar[T any](w *world, sql string, args ...any) T {
+func scalar[T any](w *environment, sql string, args ...any) T {
 	w.t.Helper()
 	var v T
 	require.NoError(w.t, w.pool.QueryRow(w.t.Context(), sql, args...).Scan(&v), sql)

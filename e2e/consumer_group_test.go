@@ -18,11 +18,11 @@ import (
 	"github.com/onceward/onceward/record"
 )
 
-// crowd is a topic with events and the consumers of one group.
-type crowd struct {
+// consumerGroup is a topic with events and the consumers of one group.
+type consumerGroup struct {
 	t         *testing.T
-	w         *world
-	outside   *world // where the provider is: w, unless the database is to lose commits
+	w         *environment
+	outside   *environment // where the provider is: w, unless the database is to lose commits
 	dsn       string
 	rng       *rand.Rand
 	group     string
@@ -42,18 +42,18 @@ type crowd struct {
 	deadlocks         int64
 }
 
-func newCrowd(t *testing.T, version string, seed uint64) *crowd {
+func newConsumerGroup(t *testing.T, version string, seed uint64) *consumerGroup {
 	t.Helper()
-	w := newWorld(t, version)
-	return newCrowdIn(w, w, seed)
+	w := newEnvironment(t, version)
+	return newConsumerGroupIn(w, w, seed)
 }
 
-func newCrowdIn(w, outside *world, seed uint64) *crowd {
+func newConsumerGroupIn(w, outside *environment, seed uint64) *consumerGroup {
 	t := w.t
 	t.Helper()
 	w.install()
 	w.createTopic(nil)
-	g := &crowd{t: t, w: w, outside: outside, dsn: w.dsn(billingLogin), rng: rand.New(rand.NewPCG(seed, 0)), group: "g-" + w.name, types: []string{"Tx", "Batch", "Set", "Call"}, forgotten: time.Unix(0, 0)}
+	g := &consumerGroup{t: t, w: w, outside: outside, dsn: w.dsn(billingLogin), rng: rand.New(rand.NewPCG(seed, 0)), group: "g-" + w.name, types: []string{"Tx", "Batch", "Set", "Call"}, forgotten: time.Unix(0, 0)}
 	_, err := w.as(billingLogin).Exec(t.Context(), `CREATE TABLE effects (key text NOT NULL, pid int NOT NULL, late bool NOT NULL);
 		CREATE TABLE slow (key text NOT NULL);
 		CREATE TABLE mended (key text PRIMARY KEY);
@@ -66,7 +66,7 @@ func newCrowdIn(w, outside *world, seed uint64) *crowd {
 	return g
 }
 
-func (g *crowd) task(kafkaGroup string, fail int, crash string) task {
+func (g *consumerGroup) task(kafkaGroup string, fail int, crash string) task {
 	return task{
 		DSN: g.dsn, Provider: g.outside.dsn(billingLogin), Brokers: g.w.brokers, Topic: g.w.topic(), Group: g.group, Kafka: kafkaGroup,
 		Seed: g.rng.Uint64(), Fail: fail, Crash: crash, Window: g.window,
@@ -75,7 +75,7 @@ func (g *crowd) task(kafkaGroup string, fail int, crash string) task {
 
 // produce writes n events, one in ten of them a second time later on, as a relay
 // does after a crash.
-func (g *crowd) produce(n int) {
+func (g *consumerGroup) produce(n int) {
 	g.t.Helper()
 	client, err := sarama.NewClient(g.w.brokers, kafkaConfig())
 	require.NoError(g.t, err)
@@ -99,7 +99,7 @@ func (g *crowd) produce(n int) {
 }
 
 // next draws an event, and counts it.
-func (g *crowd) next() outbox.Event {
+func (g *consumerGroup) next() outbox.Event {
 	b := body{N: g.events, Dead: !g.healthy && g.rng.IntN(97) == 0}
 	eventType := g.types[g.rng.IntN(len(g.types))]
 	g.events++
@@ -115,7 +115,7 @@ func (g *crowd) next() outbox.Event {
 }
 
 // key makes a key as outbox.NewKey does, at the time that is wanted.
-func (g *crowd) key() outbox.Key {
+func (g *consumerGroup) key() outbox.Key {
 	key, err := outbox.NewKey(g.w.name)
 	require.NoError(g.t, err)
 	if g.times == nil {
@@ -130,7 +130,7 @@ func (g *crowd) key() outbox.Key {
 }
 
 // message is the record of an event, without what nobody reads here.
-func (g *crowd) message(ev outbox.Event, more ...sarama.RecordHeader) *sarama.ProducerMessage {
+func (g *consumerGroup) message(ev outbox.Event, more ...sarama.RecordHeader) *sarama.ProducerMessage {
 	var aggregate int32
 	_, err := fmt.Sscanf(ev.AggregateID, "a-%d", &aggregate)
 	require.NoError(g.t, err)
@@ -143,7 +143,7 @@ func (g *crowd) message(ev outbox.Event, more ...sarama.RecordHeader) *sarama.Pr
 }
 
 // settle ends the faults, and lets one healthy consumer, or those given, finish.
-func (g *crowd) settle(crashed ...*consumerProcess) {
+func (g *consumerGroup) settle(crashed ...*consumerProcess) {
 	g.t.Helper()
 	for _, c := range g.consumers {
 		c.kill()
@@ -160,7 +160,7 @@ func (g *crowd) settle(crashed ...*consumerProcess) {
 }
 
 // finish waits until the consumers that run have worked off the topic.
-func (g *crowd) finish() {
+func (g *consumerGroup) finish() {
 	g.t.Helper()
 	workedOff(g.t, "events without their effect or their dead letter", func() int64 {
 		return max(0, int64(g.events)-scalar[int64](g.w, `SELECT (SELECT count(DISTINCT key) FROM effects) + (SELECT count(*) FROM onceward.consumer_dead_letters WHERE reason = 'handler' AND state <> 'redriven')`))
@@ -170,7 +170,7 @@ func (g *crowd) finish() {
 }
 
 // lag is how far the group's offsets are from the end of the topic.
-func (g *crowd) lag() (lag int64) {
+func (g *consumerGroup) lag() (lag int64) {
 	client, err := sarama.NewClient(g.w.brokers, kafkaConfig())
 	require.NoError(g.t, err)
 	defer client.Close()
@@ -184,7 +184,7 @@ func (g *crowd) lag() (lag int64) {
 
 // offsets is the sum of the group's offsets, which is how many records it has
 // put behind itself.
-func (g *crowd) offsets() (sum int64) {
+func (g *consumerGroup) offsets() (sum int64) {
 	answer := g.committed()
 	for p := range g.w.partitions {
 		sum += max(0, answer.GetBlock(g.w.topic(), p).Offset)
@@ -194,7 +194,7 @@ func (g *crowd) offsets() (sum int64) {
 
 // committed asks Kafka for the group's offsets. A coordinator that was stopped reads
 // them again, and says so meanwhile.
-func (g *crowd) committed() (answer *sarama.OffsetFetchResponse) {
+func (g *consumerGroup) committed() (answer *sarama.OffsetFetchResponse) {
 	partitions := make([]int32, g.w.partitions)
 	for p := range partitions {
 		partitions[p] = int32(p)
@@ -208,7 +208,7 @@ func (g *crowd) committed() (answer *sarama.OffsetFetchResponse) {
 	return answer
 }
 
-func (g *crowd) deadlocked() int64 {
+func (g *consumerGroup) deadlocked() int64 {
 	return scalar[int64](g.w, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`)
 }
 
@@ -218,7 +218,7 @@ type count struct {
 	want int
 }
 
-func (c count) check(w *world, what string) []string {
+func (c count) check(w *environment, what string) []string {
 	if got := scalar[int](w, c.sql); got != c.want {
 		return []string{fmt.Sprintf("%s: %d, want %d", what, got, c.want)}
 	}
@@ -226,7 +226,7 @@ func (c count) check(w *world, what string) []string {
 }
 
 // violations says what of the promise is broken.
-func (g *crowd) violations() (found []string) {
+func (g *consumerGroup) violations() (found []string) {
 	applied, charged := g.events-g.dead+g.mended, g.calls+g.mendedCalls()
 	for what, c := range map[string]count{
 		"effects":               {`SELECT count(*) FROM effects`, applied},
@@ -248,13 +248,13 @@ func (g *crowd) violations() (found []string) {
 }
 
 // mendedCalls is how many of the events that were mended end in a charge.
-func (g *crowd) mendedCalls() int {
+func (g *consumerGroup) mendedCalls() int {
 	return scalar[int](g.w, `SELECT count(*) FROM onceward.consumer_dead_letters WHERE state = 'redriven' AND event_type = 'Call'`)
 }
 
 // claimViolations is violations and what else is broken, when every event is
 // claimed under its own id: none is late.
-func (g *crowd) claimViolations() []string {
+func (g *consumerGroup) claimViolations() []string {
 	found := g.violations()
 	for what, c := range map[string]count{
 		"claims of applied events":      {`SELECT count(*) FROM onceward.processed_events WHERE outcome = 'p' AND substr(event_id::text, 15, 1) <> '8'`, g.events - g.dead + g.mended},
