@@ -101,7 +101,7 @@
 //
 //	what goes in  event.go, foreign.go, webhooks.go; config.go, class.go of the group
 //	handlers      handlers.go: which of them an event type has
-//	steps         deliver.go, isolate.go, func.go: the path of an item (item.go) to its outcome.go
+//	steps         deliver.go, isolate.go, func.go, retry.go: the path of an item (item.go) to its outcome.go
 //	calls         tx.go: users' code, and whose failure it was (errors.go)
 //	claimant      claims.go, ahead.go, recall.go: a member that claims, in one transaction
 //	windows       window.go, register.go; look, in window.go and arrival.go, is one transaction's

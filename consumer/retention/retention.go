@@ -125,7 +125,8 @@ func Maintain(ctx context.Context, conn *pgx.Conn, cfg Config) (Report, error) {
 	if err := pooler.Direct(ctx, conn); err != nil {
 		return report, fmt.Errorf("maintain partitions: %w", err)
 	}
-	m := &maintenance{conn: conn, q: consumerdb.New(conn), cfg: cfg, report: &report, exit: partition.Exit{Conn: conn, Table: claims.Table, Detached: func() { cfg.crash("detached") }}}
+	exit := partition.Exit{Conn: conn, Table: claims.Table, Detached: func() { cfg.crash("detached") }}
+	m := &maintenance{conn: conn, q: consumerdb.New(conn), cfg: cfg, report: &report, exit: exit}
 	leave, err := m.enter(ctx)
 	if err != nil {
 		return report, fmt.Errorf("maintain partitions: %w", err)
