@@ -6,14 +6,12 @@
 # changes is brought back. TOOLCHAIN=go1.24.0 does it with that version of Go.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-readonly dir=$1 ours=github.com/onceward/onceward
+readonly dir=$1
 shift
 
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
-cp "$dir/go.mod" "$copy"
-grep -v "^$ours[/ ]" "$dir/go.sum" >"$copy/go.sum" || true
-released=$(grep "^$ours[/ ]" "$dir/go.sum" || true)
+cp "$dir/go.mod" "$dir/go.sum" "$copy"
 self=$(sed -n 's/^module //p' "$dir/go.mod")
 others=$(go list -m -f "{{if ne .Path \"$self\"}}{{.Path}}={{.Dir}}{{end}}")
 for other in $others; do go mod edit -replace "$other" "$copy/go.mod"; done
@@ -23,5 +21,4 @@ GOWORK=off GOTOOLCHAIN=${TOOLCHAIN:-$(go env GOTOOLCHAIN)} GOFLAGS="$(go env GOF
 if [ "$*" = "mod tidy" ]; then
   for other in $others; do go mod edit -dropreplace "${other%%=*}" "$copy/go.mod"; done
   cp "$copy/go.mod" "$copy/go.sum" "$dir"
-  [ -z "$released" ] || echo "$released" >>"$dir/go.sum"
 fi
