@@ -14,10 +14,14 @@ RUN     ?=
 LIMIT   ?= 55m
 # How long each fuzz test runs.
 FUZZTIME ?= 20s
-# The packages with tests that need real servers, the longest first. The drivers' examples are a
-# module of their own, so that this one does not need gorm, ent and the others.
-E2E = ./e2e/ $(filter-out ./e2e/,$(sort $(dir $(shell grep -rl --include='*_test.go' --exclude-dir=drivers '^//go:build.*\be2e\b' .))))
-DRIVERS := examples/drivers
+# The packages with tests that need real servers, the longest first.
+E2E = ./e2e/ $(filter-out ./e2e/,$(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build.*\be2e\b' .))))
+# The modules of go.work, and the packages of all of them: ./... alone stops where the
+# next module begins.
+MODULES  := $(shell sed -n 's/^\t\(\.[^ ]*\)$$/\1/p' go.work)
+PACKAGES := $(addsuffix /...,$(MODULES))
+# The oldest Go that outbox can be built with.
+OLDEST   := go$(shell sed -n 's/^go //p' outbox/go.mod)
 
 .PHONY: help
 help: ## list the targets
@@ -36,28 +40,32 @@ generate: deps ## write the Go code of the SQL queries, and the configuration re
 	$(TOOLS)/sqlc generate
 	$(GO) run ./internal/configdoc
 
+.PHONY: tidy
+tidy: ## go mod tidy in each module
+	@for module in $(MODULES); do scripts/alone.sh $$module mod tidy || exit; done
+
 .PHONY: lint
 lint: ## gofmt, go vet and golangci-lint
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }
-	$(GO) vet ./...
-	$(GO) vet -tags e2e ./...
-	$(TOOLS)/golangci-lint run --build-tags e2e --allow-parallel-runners
-	cd $(DRIVERS) && ../../$(TOOLS)/golangci-lint run -c ../../.golangci.yml --build-tags e2e --allow-parallel-runners
+	$(GO) vet $(PACKAGES)
+	$(GO) vet -tags e2e $(PACKAGES)
+	$(TOOLS)/golangci-lint run --build-tags e2e --allow-parallel-runners $(PACKAGES)
 
 .PHONY: check-generated
 check-generated: ## fail when generated code or go.mod is not what it would be
 	$(TOOLS)/sqlc diff
 	$(GO) run ./internal/configdoc -check
-	$(GO) mod tidy -diff
-	cd $(DRIVERS) && $(GO) mod tidy -diff
+	@for module in $(MODULES); do scripts/alone.sh $$module mod tidy -diff || exit; done
 
 .PHONY: test-unit
-test-unit: ## tests without servers, with the race detector
-	$(GO) test -race ./...
+test-unit: ## tests without servers, with the race detector; outbox also by itself, with all at the oldest
+	$(GO) test -race $(PACKAGES)
+	TOOLCHAIN=$(OLDEST) scripts/alone.sh outbox test ./...
+	TOOLCHAIN=$(OLDEST) scripts/alone.sh outbox/outboxotel test ./...
 
 .PHONY: cover
 cover: ## what the tests without servers reach: coverage.out, and a line a package
-	$(GO) test -coverprofile=coverage.out ./... | grep -v 'no test files'
+	$(GO) test -coverprofile=coverage.out $(PACKAGES) | grep -v 'no test files'
 	@$(GO) tool cover -func=coverage.out | tail -1
 
 .PHONY: fuzz
@@ -68,7 +76,6 @@ fuzz: ## each fuzz test for FUZZTIME
 .PHONY: e2e
 e2e: ## tests on real servers; RUN='TestName' runs some
 	$(GO) test -tags e2e -count=1 -timeout $(LIMIT) $(E2E) $(if $(RUN),-run '$(RUN)')
-	cd $(DRIVERS) && $(GO) test -tags e2e -count=1 -timeout 5m ./... $(if $(RUN),-run '$(RUN)')
 
 .PHONY: e2e-full
 e2e-full: ## the same with the long forms: what is run before an issue is closed

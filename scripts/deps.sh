@@ -3,8 +3,8 @@
 # it, `scripts/deps.sh servers` for the servers only.
 #
 # Checks Go, a C compiler (for -race), Java, Maven, PgBouncer and PostgreSQL; fetches the
-# jars of Kafka and newer PostgreSQLs into the cache and the tools of the Makefile into
-# .bin. What is missing from the system is installed with apt-get for root on
+# jars of Kafka and newer PostgreSQLs into the cache, the modules that each of ours
+# requires, and the tools of the Makefile into .bin. What is missing from the system is installed with apt-get for root on
 # Debian, and otherwise named. Running it again when all is there takes a second
 # or two and changes nothing.
 set -euo pipefail
@@ -118,11 +118,24 @@ tool() {
   GOBIN="$PWD/.bin" GOFLAGS='' go install "$2@$3"
 }
 
+# modules fetches what is needed to build and test all of ours, together and each alone
+# (go mod tidy asks for no less), and the oldest Go for outbox.
+modules() {
+  local module packages=()
+  for module in $(go list -m -f '{{.Dir}}'); do
+    packages+=("$module/...")
+    scripts/alone.sh "$module" mod tidy -diff >/dev/null || true # make check-generated says what differs
+  done
+  go list -test -deps -tags e2e "${packages[@]}" >/dev/null
+  TOOLCHAIN=go$(sed -n 's/^go //p' outbox/go.mod) scripts/alone.sh outbox version >/dev/null
+}
+
 check_go
 install_system
 install_postgres
 go run ./internal/fetch -postgres "$system_postgres,$fetched_postgres" -kafka default
 if [ "${1:-all}" = all ]; then
+  modules
   mkdir -p .bin
   tool golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint "$golangci_lint"
   tool sqlc github.com/sqlc-dev/sqlc/cmd/sqlc "$sqlc"

@@ -6,7 +6,7 @@
 // transaction, so that both exist or neither does.
 //
 // The folder is a module of its own, so that none of these libraries is a dependency
-// of Onceward.
+// of Onceward. It is built in the workspace of this repository (go.work).
 package drivers
 
 import "github.com/onceward/onceward/outbox"

@@ -8,5 +8,5 @@
 // once, so that a rule that no longer bites is noticed.
 //
 // Folders named testdata or vendor, hidden ones, and those with a go.mod of
-// their own are not looked at.
+// their own that go.work does not join are not looked at.
 package houserules

@@ -10,11 +10,12 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 )
 
-// module is the path of this module.
+// module is the path of the module of the root; those of the others begin with it.
 const module = "github.com/onceward/onceward"
 
 // file is one parsed source file.
@@ -59,15 +60,20 @@ func (f *file) internalImports() []string {
 	return own
 }
 
-// readTree parses all Go files below root.
+// readTree parses all Go files below root, but those of a module that go.work does not
+// join.
 func readTree(root string) ([]*file, error) {
 	var files []*file
-	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+	modules, err := workspace(root)
+	if err != nil {
+		return nil, err
+	}
+	err = filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return fmt.Errorf("walk the sources: %w", err)
 		}
 		if entry.IsDir() {
-			if name != root && skipped(name) {
+			if name != root && !modules[name] && skipped(name) {
 				return fs.SkipDir
 			}
 			return nil
@@ -82,6 +88,22 @@ func readTree(root string) ([]*file, error) {
 		return err
 	})
 	return files, err
+}
+
+// used is a line of go.work that names the folder of a module.
+var used = regexp.MustCompile(`(?m)^\t(\.\S*)$`)
+
+// workspace returns the folders of the modules that go.work of root joins.
+func workspace(root string) (map[string]bool, error) {
+	text, err := os.ReadFile(filepath.Join(root, "go.work")) //nolint:gosec // G304: below the root
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read the modules of the workspace: %w", err)
+	}
+	modules := map[string]bool{}
+	for _, line := range used.FindAllStringSubmatch(string(text), -1) {
+		modules[filepath.Join(root, filepath.FromSlash(line[1]))] = true
+	}
+	return modules, nil
 }
 
 func skipped(dir string) bool {

@@ -5,8 +5,8 @@
 // [Traceparent] is a pure function of the context. It starts no span, reads no
 // global, and returns either what [outbox.Event.Validate] accepts or nothing.
 //
-// The package is apart from outbox so that a service without OpenTelemetry does not
-// compile it. It imports the API of OpenTelemetry and never its SDK. See
+// The package is apart from outbox, and a module of its own, so that a service without
+// OpenTelemetry neither compiles nor sees it. It imports the API of OpenTelemetry and never its SDK. See
 // docs/adr/0011-producing.md.
 package outboxotel
 

@@ -129,7 +129,7 @@ func TestTheFunctionRefusesReuse(t *testing.T) {
 // The function refuses the same keys as the parser, by the same rule.
 func TestTheFunctionReadsTheBadVectors(t *testing.T) {
 	pool := installed(t)
-	text, err := os.ReadFile("testdata/keys.json")
+	text, err := os.ReadFile("../../outbox/testdata/keys.json")
 	require.NoError(t, err)
 	var vectors struct {
 		Parse struct {
@@ -304,7 +304,7 @@ func requireOneEvent(t *testing.T, pool *pgxpool.Pool, key string) {
 // `<!-- test: name -->`, so that what is shown is what runs.
 func documented(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile("../docs/producing.md")
+	text, err := os.ReadFile("../../docs/producing.md")
 	require.NoError(t, err)
 	_, rest, ok := strings.Cut(string(text), "<!-- test: "+name+" -->\n```")
 	require.True(t, ok, "docs/producing.md has no block %q", name)

@@ -1,39 +1,41 @@
 //go:build e2e
 
-package outboxtest_test
+package outbox_test
 
 import (
 	"context"
 	"errors"
-	"os"
+	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/testdb"
-	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/outbox/outboxtest"
 )
 
-func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
-
-func installed(t *testing.T) *pgxpool.Pool {
+// fullEvent has every field that an event may have.
+func fullEvent(t *testing.T) outbox.Event {
 	t.Helper()
-	pool := testdb.New(t, "15")
-	m, err := migrations.New(migrations.Config{Pool: pool, Side: migrations.Outbox})
-	require.NoError(t, err)
-	_, err = m.Up(t.Context())
-	require.NoError(t, err)
-	return pool
+	ev := newEvent(t)
+	ev.ContentType, ev.Traceparent = "text/plain", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	return ev
 }
+
+// failing is a TB that keeps what it is told.
+type failing struct {
+	*testing.T
+	message string
+}
+
+func (f *failing) Fatalf(format string, args ...any) { f.message = fmt.Sprintf(format, args...) }
 
 func TestEventsAreThoseOfTheTransaction(t *testing.T) {
 	pool := installed(t)
-	before, ev, tombstone := newEvent(t), newEvent(t), newEvent(t)
+	before, ev, tombstone := fullEvent(t), fullEvent(t), fullEvent(t)
 	tombstone.Payload, tombstone.Headers, tombstone.Traceparent = nil, nil, ""
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		_, err := outbox.Enqueue(t.Context(), tx, before)
@@ -47,7 +49,7 @@ func TestEventsAreThoseOfTheTransaction(t *testing.T) {
 	require.NoError(t, err)
 	boom := errors.New("boom")
 	require.ErrorIs(t, pgx.BeginFunc(t.Context(), tx, func(savepoint pgx.Tx) error {
-		_, err := outbox.Enqueue(t.Context(), savepoint, newEvent(t))
+		_, err := outbox.Enqueue(t.Context(), savepoint, fullEvent(t))
 		require.NoError(t, err)
 		return boom
 	}), boom)
@@ -68,7 +70,7 @@ func TestEventsThroughDatabaseSQL(t *testing.T) {
 	tx, err := db.BeginTx(t.Context(), nil)
 	require.NoError(t, err)
 	defer tx.Rollback()
-	ev, tombstone := newEvent(t), newEvent(t)
+	ev, tombstone := fullEvent(t), fullEvent(t)
 	tombstone.Payload, tombstone.Headers = nil, nil
 	for _, e := range []outbox.Event{ev, tombstone} {
 		_, err = outbox.EnqueueSQL(t.Context(), tx, e)
@@ -82,7 +84,7 @@ func TestEventsThroughDatabaseSQL(t *testing.T) {
 
 func TestWithoutTheTableTheTestEnds(t *testing.T) {
 	pool := testdb.New(t, "15")
-	f := &fake{T: t}
+	f := &failing{T: t}
 	require.Nil(t, outboxtest.AllEvents(f, pool))
 	require.Contains(t, f.message, "read the outbox")
 	require.Contains(t, f.message, "does not exist")

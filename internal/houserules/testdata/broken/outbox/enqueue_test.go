@@ -1,0 +1,3 @@
+package outbox_test
+
+import _ "github.com/onceward/onceward/record"

@@ -1,0 +1,3 @@
+module github.com/onceward/onceward/outbox
+
+go 1.24.0
