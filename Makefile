@@ -38,7 +38,7 @@ build: ## build bin/relay and bin/outboxctl
 .PHONY: generate
 generate: deps ## write the Go code of the SQL queries, and the configuration reference
 	$(TOOLS)/sqlc generate
-	$(GO) run ./internal/configdoc
+	$(GO) run ./internal/cmd/configdoc
 
 .PHONY: tidy
 tidy: ## go mod tidy in each module
@@ -54,7 +54,7 @@ lint: ## gofmt, go vet and golangci-lint
 .PHONY: check-generated
 check-generated: ## fail when generated code or go.mod is not what it would be
 	$(TOOLS)/sqlc diff
-	$(GO) run ./internal/configdoc -check
+	$(GO) run ./internal/cmd/configdoc -check
 	@for module in $(MODULES); do scripts/alone.sh $$module mod tidy -diff || exit; done
 
 .PHONY: test-unit
@@ -92,11 +92,11 @@ demo: ## the main job in half a minute; needs Go and make only
 .PHONY: stack
 stack: ## start a PostgreSQL and a Kafka to work with, see what it prints
 	@scripts/deps.sh servers >/dev/null
-	@$(GO) run ./internal/stack up
+	@$(GO) run ./internal/cmd/stack up
 
 .PHONY: stack-down
 stack-down: ## stop them and remove their data
-	@$(GO) run ./internal/stack down
+	@$(GO) run ./internal/cmd/stack down
 
 .PHONY: clean
 clean: ## remove what was built; the cache of deps and a running stack stay

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/onceward/onceward/internal/pinned"
+	"github.com/onceward/onceward/internal/pgconf"
 )
 
 // readOnlyError says where default_transaction_read_only was switched on. It may
@@ -46,7 +46,7 @@ func checkRowSecurity(ctx context.Context, conn *pgx.Conn, _ Config) error {
 	var table, role, owner string
 	var ours bool
 	err := conn.QueryRow(ctx, `SELECT c.relname::text, current_user::text, pg_catalog.pg_get_userbyid(c.relowner)::text,
-		EXISTS (SELECT FROM pg_catalog.pg_policy p WHERE p.polrelid = c.oid AND p.polname = '`+pinned.EverybodyElse+`') FROM pg_catalog.pg_class c
+		EXISTS (SELECT FROM pg_catalog.pg_policy p WHERE p.polrelid = c.oid AND p.polname = '`+pgconf.EverybodyElse+`') FROM pg_catalog.pg_class c
 		WHERE c.relnamespace = 'onceward'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relrowsecurity
 		AND pg_catalog.row_security_active(c.oid) ORDER BY c.relname = 'outbox' DESC, c.relname LIMIT 1`).Scan(&table, &role, &owner, &ours)
 	if errors.Is(err, pgx.ErrNoRows) {

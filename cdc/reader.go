@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/onceward/onceward/internal/fault"
-	"github.com/onceward/onceward/internal/pinned"
+	"github.com/onceward/onceward/internal/pgconf"
 	"github.com/onceward/onceward/internal/secret"
 )
 
@@ -83,7 +83,7 @@ func connect(ctx context.Context, cfg Config) (*pgconn.PgConn, error) {
 	conf.RuntimeParams["replication"] = "database"
 	conf.RuntimeParams["client_encoding"] = "UTF8"
 	conf.RuntimeParams["application_name"] = "onceward relay " + cfg.Slot
-	pinned.Startup(conf.RuntimeParams)
+	pgconf.Startup(conf.RuntimeParams)
 	Bound(conf)
 	if cfg.configure != nil {
 		cfg.configure(conf)

@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
-	"github.com/onceward/onceward/internal/pinned"
+	"github.com/onceward/onceward/internal/pgconf"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/outbox"
 )
@@ -22,7 +22,7 @@ import (
 // The lock keeps it apart from the raising of floors and from the decision to
 // drop a partition: whichever comes second sees the first.
 func (w *windows) register(ctx context.Context) error {
-	err := pgx.BeginTxFunc(ctx, w.db, pgx.TxOptions{BeginQuery: pinned.Begin}, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, w.db, pgx.TxOptions{BeginQuery: pgconf.Begin}, func(tx pgx.Tx) error {
 		q := consumerdb.New(tx)
 		if err := q.LockWindows(ctx); err != nil {
 			return err

@@ -46,7 +46,7 @@ var ranElsewhere = map[string]string{
 	"relay/internal/beginning/binding.go: outboxctl adopt --by copy":       "TestStartUpDefects",
 	"relay/internal/beginning/binding.go: outboxctl adopt --by dump":       "TestAdoptedDump",
 	"cmd/outboxctl/adopt.go: outboxctl gap list":                           "it only looks",
-	"internal/dependency/dependency.go: outboxctl migrate up":              "TestUpMendsWhatWasBound",
+	"internal/hostile/hostile.go: outboxctl migrate up":                    "TestUpMendsWhatWasBound",
 	"migrations/missing.go: ALTER TABLE":                                   "TestStartUpDefects",
 	"migrations/publication.go: ":                                          "TestUpRefusesAnotherPublication",
 	"relay/retention/leaf.go: outboxctl migrate up":                        "TestRetention (the schema of the release before)",

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/onceward/onceward/internal/pinned"
+	"github.com/onceward/onceward/internal/pgconf"
 )
 
 // Errors that callers branch on.
@@ -182,7 +182,7 @@ func (m *Migrator) DownSQL(ctx context.Context) ([]string, error) {
 // may lead through PgBouncer in transaction mode. It waits for no lock.
 func (m *Migrator) Status(ctx context.Context) (Status, error) {
 	var st Status
-	err := pgx.BeginTxFunc(ctx, m.cfg.Pool, pgx.TxOptions{BeginQuery: pinned.BeginReadOnly}, func(tx pgx.Tx) (err error) {
+	err := pgx.BeginTxFunc(ctx, m.cfg.Pool, pgx.TxOptions{BeginQuery: pgconf.BeginReadOnly}, func(tx pgx.Tx) (err error) {
 		st, err = m.status(ctx, tx)
 		return err
 	})

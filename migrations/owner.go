@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/onceward/onceward/internal/pinned"
+	"github.com/onceward/onceward/internal/pgconf"
 )
 
 // asOwner runs work with a Migrator whose sessions have become the owner of the
@@ -31,7 +31,7 @@ func (m *Migrator) asOwner(ctx context.Context, work func(*Migrator) error) erro
 // own functions and operators, so that what is made is bound to those, whatever
 // path the role or the database has set, and whatever lies in public.
 func (m *Migrator) pinned(ctx context.Context, work func(*Migrator) error) error {
-	return m.with(ctx, pinned.Startup, work)
+	return m.with(ctx, pgconf.Startup, work)
 }
 
 // with runs work with a Migrator whose sessions begin with more settings.

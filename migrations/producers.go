@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/onceward/onceward/internal/pinned"
+	"github.com/onceward/onceward/internal/pgconf"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -28,7 +28,7 @@ var producerName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,47}$`)
 const (
 	insertPolicy = "onceward_insert_" // and the producer's name
 	selectPolicy = "onceward_select_"
-	elsePolicy   = pinned.EverybodyElse
+	elsePolicy   = pgconf.EverybodyElse
 )
 
 // Producer checks the names: 1 to 47 of a-z, A-Z, 0-9, _, . and - for the role,

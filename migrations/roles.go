@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/onceward/onceward/internal/pinned"
+	"github.com/onceward/onceward/internal/pgconf"
 )
 
 // DefaultPrefix begins the names of the roles unless another is asked for.
@@ -130,7 +130,7 @@ func applyAll(ctx context.Context, conn Beginner, statements []string) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_catalog.pg_advisory_xact_lock($1)", lockKey); err != nil {
 			return fmt.Errorf("take the migration lock: %w", err)
 		}
-		for _, sql := range append([]string{pinned.Local}, statements...) {
+		for _, sql := range append([]string{pgconf.Local}, statements...) {
 			if _, err := tx.Exec(ctx, sql); err != nil {
 				return err
 			}

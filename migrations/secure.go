@@ -11,12 +11,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/onceward/onceward/internal/dependency"
-	"github.com/onceward/onceward/internal/pinned"
+	"github.com/onceward/onceward/internal/hostile"
+	"github.com/onceward/onceward/internal/pgconf"
 )
 
 // pinPath leads every plan that is printed: it may be run by psql.
-const pinPath = "SET search_path = " + pinned.Path
+const pinPath = "SET search_path = " + pgconf.Path
 
 // secureVersion is the migration whose text can be repeated: rules and functions.
 const secureVersion = 5
@@ -30,18 +30,18 @@ var outboxRules = []string{
 // refuseForeign runs before anything is changed. What Up makes anew is not
 // refused here: rebuild has its turn after the migrations.
 func (m *Migrator) refuseForeign(ctx context.Context) error {
-	found, err := dependency.Foreign(ctx, m.cfg.Pool)
+	found, err := hostile.Foreign(ctx, m.cfg.Pool)
 	if err != nil {
 		return err
 	}
-	found = slices.DeleteFunc(found, dependency.Dependency.Rebuilt)
-	return foreignError(found, dependency.Cure(found, string(m.cfg.Side)))
+	found = slices.DeleteFunc(found, hostile.Dependency.Rebuilt)
+	return foreignError(found, hostile.Cure(found, string(m.cfg.Side)))
 }
 
 // rebuild makes anew what leans on a foreign function, and refuses what leans on
 // one afterwards: that is not of our making.
 func (m *Migrator) rebuild(ctx context.Context) error {
-	found, err := dependency.Foreign(ctx, m.cfg.Pool)
+	found, err := hostile.Foreign(ctx, m.cfg.Pool)
 	if err != nil || len(found) == 0 {
 		return err
 	}
@@ -50,20 +50,20 @@ func (m *Migrator) rebuild(ctx context.Context) error {
 		return err
 	}
 	if err := m.patient(ctx, func() error { return m.exec(ctx, statements) }); err != nil {
-		return fmt.Errorf("rebuild what leans on foreign functions (%s): %w", dependency.List(found), explain(err))
+		return fmt.Errorf("rebuild what leans on foreign functions (%s): %w", hostile.List(found), explain(err))
 	}
-	if found, err = dependency.Foreign(ctx, m.cfg.Pool); err != nil {
+	if found, err = hostile.Foreign(ctx, m.cfg.Pool); err != nil {
 		return err
 	}
 	return foreignError(found, "it was not made anew: where the other side is in this database too, run this command for that side; otherwise it is none of ours, drop it")
 }
 
 // foreignError is nil for none.
-func foreignError(found []dependency.Dependency, cure string) error {
+func foreignError(found []hostile.Dependency, cure string) error {
 	if len(found) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w (%s): %s; %s", ErrHostileDependency, dependency.Code, dependency.List(found), cure)
+	return fmt.Errorf("%w (%s): %s; %s", ErrHostileDependency, hostile.Code, hostile.List(found), cure)
 }
 
 // rebuildSQL returns the statements that bind everything of the side again.
@@ -90,7 +90,7 @@ func (s Side) rebuildSQL() ([]string, error) {
 
 // rulesSQL is what rebuild and validate would run now.
 func (m *Migrator) rulesSQL(ctx context.Context, version int64) ([]string, error) {
-	found, err := dependency.Foreign(ctx, m.cfg.Pool)
+	found, err := hostile.Foreign(ctx, m.cfg.Pool)
 	if err != nil {
 		return nil, err
 	}

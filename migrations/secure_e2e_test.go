@@ -17,7 +17,7 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/internal/dependency"
+	"github.com/onceward/onceward/internal/hostile"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/migrations"
@@ -87,9 +87,9 @@ func trusting(t *testing.T, pool *pgxpool.Pool) *pgxpool.Pool {
 	return own
 }
 
-func foreign(t *testing.T, pool *pgxpool.Pool) []dependency.Dependency {
+func foreign(t *testing.T, pool *pgxpool.Pool) []hostile.Dependency {
 	t.Helper()
-	found, err := dependency.Foreign(t.Context(), pool)
+	found, err := hostile.Foreign(t.Context(), pool)
 	require.NoError(t, err)
 	return found
 }

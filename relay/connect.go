@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 
 	"github.com/onceward/onceward/cdc"
-	"github.com/onceward/onceward/internal/pinned"
+	"github.com/onceward/onceward/internal/pgconf"
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/beginning"
@@ -59,7 +59,7 @@ func connect(ctx context.Context, text, slot string, grace time.Duration) (*pgx.
 	}
 	conf.RuntimeParams["application_name"] = "onceward relay " + slot
 	conf.RuntimeParams["synchronous_commit"] = "on"
-	pinned.Startup(conf.RuntimeParams)
+	pgconf.Startup(conf.RuntimeParams)
 	cdc.Bound(&conf.Config)
 	conf.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn(), DeadlineDelay: grace}

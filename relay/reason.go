@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/cdc"
-	"github.com/onceward/onceward/internal/printed"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/beginning"
@@ -64,11 +64,11 @@ func reason(state State, err error) (code, text string) {
 	case err == nil:
 		return "", ""
 	case errors.As(err, &start):
-		return start.Code, printed.Clip(start.What+". To mend it: "+start.Cure, maxReason)
+		return start.Code, label.Clip(start.What+". To mend it: "+start.Cure, maxReason)
 	case errors.As(err, &field):
-		return codeConfig, printed.Clip(field.Error(), maxReason)
+		return codeConfig, label.Clip(field.Error(), maxReason)
 	case errors.As(err, &topic):
-		return CodeCheckpointTopic, printed.Clip(topic.Error(), maxReason)
+		return CodeCheckpointTopic, label.Clip(topic.Error(), maxReason)
 	case errors.As(err, &dsn):
 		return codeDSN, dsn.Error()
 	case errors.As(err, &pg):
@@ -78,7 +78,7 @@ func reason(state State, err error) (code, text string) {
 	case errors.As(err, &decode):
 		return codeDecode, "the stream cannot be decoded; the log has the position and the reason"
 	case state == StateHalted: // an event or a topic that an operator decides about
-		return CodeHalted, printed.Clip(err.Error(), maxReason)
+		return CodeHalted, label.Clip(err.Error(), maxReason)
 	case errors.Is(err, publisher.ErrFailed), errors.Is(err, publisher.ErrFenced):
 		return codeKafka, "the producer gave up; the log has the reason"
 	}

@@ -84,7 +84,7 @@ install_system() {
 # PostgreSQL of the system is the one that users of Debian have. Where it is
 # not to be had, the fetched one of the same version takes its place.
 install_postgres() {
-  go run ./internal/fetch -find "$system_postgres" >/dev/null 2>&1 && return
+  go run ./internal/cmd/fetch -find "$system_postgres" >/dev/null 2>&1 && return
   may_install || return 0
   [ $updated = yes ] || apt_get update
   updated=yes
@@ -133,7 +133,7 @@ modules() {
 check_go
 install_system
 install_postgres
-go run ./internal/fetch -postgres "$system_postgres,$fetched_postgres" -kafka default
+go run ./internal/cmd/fetch -postgres "$system_postgres,$fetched_postgres" -kafka default
 if [ "${1:-all}" = all ]; then
   modules
   mkdir -p .bin

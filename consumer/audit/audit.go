@@ -11,7 +11,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/consumer/internal/sqlstate"
 	"github.com/onceward/onceward/internal/consumerdb"
-	"github.com/onceward/onceward/internal/pinned"
+	"github.com/onceward/onceward/internal/pgconf"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -133,7 +133,7 @@ func (a *audit) run(ctx context.Context, c check) error {
 		return nil
 	}
 	err := pgx.BeginFunc(ctx, a.db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, fmt.Sprintf("SET TRANSACTION READ ONLY; %s; SET LOCAL statement_timeout = %d", pinned.Local, a.cfg.patience.Milliseconds())); err != nil {
+		if _, err := tx.Exec(ctx, fmt.Sprintf("SET TRANSACTION READ ONLY; %s; SET LOCAL statement_timeout = %d", pgconf.Local, a.cfg.patience.Milliseconds())); err != nil {
 			return err
 		}
 		return c.work(ctx, tx)

@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
-	"github.com/onceward/onceward/internal/pinned"
+	"github.com/onceward/onceward/internal/pgconf"
 	"github.com/onceward/onceward/internal/terminal"
 )
 
@@ -68,7 +68,7 @@ type AdoptReport struct {
 // fences, and [ErrMaintained] while a session maintains partitions.
 func Adopt(ctx context.Context, conn *pgx.Conn, cfg AdoptConfig) (AdoptReport, error) {
 	report := AdoptReport{Floors: make(map[string]time.Time)}
-	err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: pinned.Begin}, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: pgconf.Begin}, func(tx pgx.Tx) error {
 		a := adoption{tx: tx, q: consumerdb.New(tx), cfg: cfg, report: &report}
 		return a.run(ctx)
 	})

@@ -81,7 +81,7 @@ type printedText struct {
 
 // relaysSide are the folders whose texts are collected.
 var relaysSide = []string{
-	"cdc", "publisher", "relay", "cmd/relay", "cmd/outboxctl", "internal/operator", "migrations", "outbox", "internal/dependency", "internal/partition", "internal/pinned",
+	"cdc", "publisher", "relay", "cmd/relay", "cmd/outboxctl", "internal/operator", "migrations", "outbox", "internal/hostile", "internal/partition", "internal/pgconf",
 }
 
 // consumersSide are files of outboxctl, and rooms of what it asks, that serve it.

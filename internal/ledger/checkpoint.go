@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
 
-	"github.com/onceward/onceward/internal/printed"
+	"github.com/onceward/onceward/internal/label"
 )
 
 // metaVersion is that of the text below.
@@ -73,7 +73,7 @@ func (c *Checkpoint) Meta() string {
 func Parse(order uint64, meta string) (Checkpoint, error) {
 	c, err := Read(meta)
 	if err == nil && c.Order != pglogrepl.LSN(order) {
-		err = fmt.Errorf("parse checkpoint %q: it was made at %s, and is kept at %s", printed.Short(meta), c.Order, pglogrepl.LSN(order))
+		err = fmt.Errorf("parse checkpoint %q: it was made at %s, and is kept at %s", label.Short(meta), c.Order, pglogrepl.LSN(order))
 	}
 	return c, err
 }
@@ -83,20 +83,20 @@ func Read(meta string) (Checkpoint, error) {
 	var c Checkpoint
 	fields := strings.Split(meta, " ")
 	if fields[0] != metaVersion {
-		return c, fmt.Errorf("parse checkpoint %q: want it to begin with %s; it was written by another program, or by another version of the relay", printed.Short(meta), metaVersion)
+		return c, fmt.Errorf("parse checkpoint %q: want it to begin with %s; it was written by another program, or by another version of the relay", label.Short(meta), metaVersion)
 	}
 	seen := 0
 	for _, field := range fields[1:] {
 		key, value, _ := strings.Cut(field, "=")
 		if err := c.parseField(key, value); err != nil {
-			return c, fmt.Errorf("parse checkpoint %q: %s: %w", printed.Short(meta), key, err)
+			return c, fmt.Errorf("parse checkpoint %q: %s: %w", label.Short(meta), key, err)
 		}
 		if key != "repair" {
 			seen++
 		}
 	}
 	if seen != 8 {
-		return c, fmt.Errorf("parse checkpoint %q: it has %d fields, want 8", printed.Short(meta), seen)
+		return c, fmt.Errorf("parse checkpoint %q: it has %d fields, want 8", label.Short(meta), seen)
 	}
 	return c, nil
 }

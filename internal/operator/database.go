@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/onceward/onceward/internal/pinned"
+	"github.com/onceward/onceward/internal/pgconf"
 	"github.com/onceward/onceward/internal/secret"
 )
 
@@ -48,7 +48,7 @@ func (d *Database) Close() { d.Pool.Close() }
 
 // Begin begins a pinned transaction.
 func (d *Database) Begin(ctx context.Context) (pgx.Tx, error) {
-	tx, err := d.Pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: pinned.Begin})
+	tx, err := d.Pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: pgconf.Begin})
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (d *Database) BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, 
 	if err != nil {
 		return nil, err
 	}
-	if _, err := tx.Exec(ctx, pinned.Local); err != nil {
+	if _, err := tx.Exec(ctx, pgconf.Local); err != nil {
 		return nil, errors.Join(fmt.Errorf("pin the transaction: %w", err), tx.Rollback(context.WithoutCancel(ctx)))
 	}
 	return committing{tx}, nil

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/outboxdb"
-	"github.com/onceward/onceward/internal/pinned"
+	"github.com/onceward/onceward/internal/pgconf"
 )
 
 // selectGate asks the account of each relay about a closed leaf. The transactions
@@ -126,7 +126,7 @@ func (m *maintenance) unpublished(ctx context.Context, tx pgx.Tx, l *leaf) ([]st
 	if !l.closed || l.closedBy == 0 {
 		return []string{"it is open"}, nil
 	}
-	if _, err := tx.Exec(ctx, pinned.Local); err != nil {
+	if _, err := tx.Exec(ctx, pgconf.Local); err != nil {
 		return nil, fmt.Errorf("pin the transaction: %w", err)
 	}
 	rows, err := tx.Query(ctx, fmt.Sprintf(selectGate, m.source(l)), fmt.Sprint(l.closedBy), l.Lower, l.Upper)

@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
-	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/relay/internal/state"
 )
 
@@ -261,7 +261,7 @@ func (o *order) why(ctx context.Context) (string, error) {
 		return "", err
 	case row.State == letterRetrying:
 		return fmt.Sprintf("the letter is retrying: where its route holds it up, `outboxctl skip %s --slot %s --reason \"…\"` gives it up",
-			printed.Argument(o.control.Namespace, o.control.LetterID), o.letters.State.Slot), nil
+			label.Argument(o.control.Namespace, o.control.LetterID), o.letters.State.Slot), nil
 	case row.State != letterOpen:
 		return "the letter is " + row.State, nil
 	case o.control.BesideSkip():

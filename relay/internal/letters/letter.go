@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
-	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -143,7 +143,7 @@ func aggregateOf(r *outbox.Row) aggregate {
 }
 
 func (a aggregate) String() string {
-	return fmt.Sprintf("%s/%s %q", a.namespace, a.kind, printed.Short(a.id))
+	return fmt.Sprintf("%s/%s %q", a.namespace, a.kind, label.Short(a.id))
 }
 
 // letterText makes text of what the database takes, and shortens it.

@@ -3,8 +3,8 @@ package letters
 import (
 	"fmt"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/ledger"
-	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/publisher"
 )
 
@@ -58,10 +58,10 @@ func overLimit(a aggregate, limit int, slot string, dead *Dead) *publisher.Route
 	return &publisher.RouteError{
 		Route: kindOf(a).String(),
 		Reason: fmt.Sprintf("%d aggregates of %s/%s are parked already, which is the limit (max_parked_aggregates), and event %s:%s cannot be published either (%s)",
-			limit, printed.Short(a.namespace), printed.Short(a.kind), printed.Short(a.namespace), dead.ID(), dead.Cause),
+			limit, label.Short(a.namespace), label.Short(a.kind), label.Short(a.namespace), dead.ID(), dead.Cause),
 		Cure: fmt.Sprintf("find what they have in common (`outboxctl dead list`) and mend it; then give some up by `outboxctl dead discard KEY --reason \"…\"`, which acts at once, "+
 			"or this event by `outboxctl skip %s --slot %s --reason \"…\"`, or raise the limit, so that what is behind it in the stream is reached, "+
 			"a retry of one of these aggregates as well",
-			printed.Argument(a.namespace, dead.ID()), slot),
+			label.Argument(a.namespace, dead.ID()), slot),
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/onceward/onceward/internal/printed"
+	"github.com/onceward/onceward/internal/label"
 )
 
 // None is a snapshot in which nothing is visible.
@@ -23,15 +23,15 @@ type Visible struct {
 func Parse(text string) (Visible, error) {
 	parts := strings.Split(text, ":")
 	if len(parts) != 3 {
-		return Visible{}, fmt.Errorf("parse snapshot %q: want xmin:xmax:list", printed.Short(text))
+		return Visible{}, fmt.Errorf("parse snapshot %q: want xmin:xmax:list", label.Short(text))
 	}
 	var v Visible
 	var err error
 	if v.xmin, err = strconv.ParseUint(parts[0], 10, 64); err != nil {
-		return Visible{}, fmt.Errorf("parse snapshot %q: xmin: %w", printed.Short(text), err)
+		return Visible{}, fmt.Errorf("parse snapshot %q: xmin: %w", label.Short(text), err)
 	}
 	if v.xmax, err = strconv.ParseUint(parts[1], 10, 64); err != nil {
-		return Visible{}, fmt.Errorf("parse snapshot %q: xmax: %w", printed.Short(text), err)
+		return Visible{}, fmt.Errorf("parse snapshot %q: xmax: %w", label.Short(text), err)
 	}
 	if parts[2] == "" {
 		return v, nil
@@ -39,7 +39,7 @@ func Parse(text string) (Visible, error) {
 	for part := range strings.SplitSeq(parts[2], ",") {
 		xid, err := strconv.ParseUint(part, 10, 64)
 		if err != nil {
-			return Visible{}, fmt.Errorf("parse snapshot %q: list: %w", printed.Short(text), err)
+			return Visible{}, fmt.Errorf("parse snapshot %q: list: %w", label.Short(text), err)
 		}
 		v.running = append(v.running, xid)
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/onceward/onceward/internal/printed"
+	"github.com/onceward/onceward/internal/label"
 )
 
 // halt waits for the operator's command about an event that can never become a
@@ -15,7 +15,7 @@ func (p *Pump) halt(ctx context.Context, t *decision) error {
 		return err
 	}
 	return p.awaitCommand(ctx, t.step, fmt.Errorf("%w; its route has the policy halt", explain(t.step, t.cause)),
-		fmt.Sprintf("mend the cause and start the relay again, or `outboxctl skip %s --relay %s --reason \"…\"`", printed.Argument(t.it.Row.Namespace, t.it.Row.ID), p.routing.relay))
+		fmt.Sprintf("mend the cause and start the relay again, or `outboxctl skip %s --relay %s --reason \"…\"`", label.Argument(t.it.Row.Namespace, t.it.Row.ID), p.routing.relay))
 }
 
 // awaitCommand waits for the operator's command about one event, with everything behind it.
@@ -23,7 +23,7 @@ func (p *Pump) halt(ctx context.Context, t *decision) error {
 // keeps the cause, without the cure, which is no use any more.
 func (p *Pump) awaitCommand(ctx context.Context, s *step, cause error, cure string) error {
 	why := fmt.Errorf("%w: %s", cause, cure)
-	p.log.ErrorContext(ctx, "halted: an operator has to decide about an event", "key", printed.Key(s.it.Row), "position", s.at.Commit.String(), "error", why)
+	p.log.ErrorContext(ctx, "halted: an operator has to decide about an event", "key", label.Key(s.it.Row), "position", s.at.Commit.String(), "error", why)
 	p.Tell(phaseHalted, why)
 	for id := s.id(); ; {
 		if p.Commands().Skips(id) {

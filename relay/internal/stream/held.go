@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/ledger"
-	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
 )
@@ -56,7 +56,7 @@ func (w *heldLane) asking() publisher.Event {
 }
 
 // name is the lane in a log: names of rows may be as long as they like.
-func (w *heldLane) name() string { return printed.Clip(w.of.String(), 2*printed.MaxName) }
+func (w *heldLane) name() string { return label.Clip(w.of.String(), 2*label.MaxName) }
 
 func (w *heldLane) empty() bool { return w.events == 0 && w.fresh == 0 }
 

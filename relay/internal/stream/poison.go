@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/ledger"
-	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/relay/internal/letters"
 )
 
@@ -77,5 +77,5 @@ func (p *Pump) poison(ctx context.Context, t *decision) error {
 	if full := p.letters.Admit(&dead); full != nil {
 		return full
 	}
-	return p.keep(ctx, dead, unwritten{tag: t.tag, key: printed.Key(t.it.Row)})
+	return p.keep(ctx, dead, unwritten{tag: t.tag, key: label.Key(t.it.Row)})
 }

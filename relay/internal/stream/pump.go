@@ -16,8 +16,8 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/ledger"
-	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/record"
 	"github.com/onceward/onceward/relay/internal/letters"
@@ -369,7 +369,7 @@ func (p *Pump) Commands() *state.Commands { return p.commands.Load() }
 // explain adds the event to an error that ends the session.
 func explain(s *step, err error) error {
 	if errors.Is(err, publisher.ErrRecord) {
-		return fmt.Errorf("event %s (aggregate %s, commit at %s) cannot be published: %w", printed.Key(s.it.Row), printed.Clip(s.it.Row.AggregateType, printed.MaxName), s.at.Commit, err)
+		return fmt.Errorf("event %s (aggregate %s, commit at %s) cannot be published: %w", label.Key(s.it.Row), label.Clip(s.it.Row.AggregateType, label.MaxName), s.at.Commit, err)
 	}
 	return err
 }

@@ -6,8 +6,8 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/ledger"
-	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/relay/internal/letters"
 )
 
@@ -23,7 +23,7 @@ func (p *Pump) skip(ctx context.Context, s *step, cause string) (done bool, err 
 	}
 	fault.Crash(fault.AfterSkip)
 	delete(p.refused, dead.ID())
-	p.log.WarnContext(ctx, "event skipped: an operator said so", "key", printed.Key(s.it.Row), "position", s.at.Commit.String())
+	p.log.WarnContext(ctx, "event skipped: an operator said so", "key", label.Key(s.it.Row), "position", s.at.Commit.String())
 	p.counts.Skipped(skippedByCommand)
 	return true, p.end(s.tag, ledger.Skipped)
 }

@@ -4,8 +4,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/ledger"
-	"github.com/onceward/onceward/internal/printed"
 )
 
 // step is one item that has to be dealt with, and where it stands.
@@ -54,7 +54,7 @@ func (s *step) name() string {
 	if s.it.Kind == cdc.KindControl {
 		return "control " + s.it.Control.ID.String()
 	}
-	return printed.Key(s.it.Row)
+	return label.Key(s.it.Row)
 }
 
 // id is what a letter of the step would have.

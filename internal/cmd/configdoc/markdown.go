@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-const head = `<!-- Written by internal/configdoc from relay/config.go; run make generate. -->
+const head = `<!-- Written by internal/cmd/configdoc from relay/config.go; run make generate. -->
 # relay.yaml
 
 Every key, with its default. A key that is not in this list is an error that names the nearest one. Every key that holds one

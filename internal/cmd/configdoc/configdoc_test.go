@@ -10,7 +10,7 @@ import (
 
 func fields(t *testing.T) []configField {
 	t.Helper()
-	all, err := readFields(filepath.Join("..", "..", "relay", "config.go"))
+	all, err := readFields(filepath.Join("..", "..", "..", "relay", "config.go"))
 	require.NoError(t, err)
 	return all
 }

@@ -1,4 +1,4 @@
-package pinned
+package pgconf
 
 // Path is the search_path of our sessions: no schema in which anybody could make
 // a function, and temporary tables last.

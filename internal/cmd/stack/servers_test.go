@@ -17,7 +17,7 @@ import (
 
 // The whole life of a stack: up, used, refused twice, down.
 func TestAStackComesUpWholeAndGoesDownWithoutATrace(t *testing.T) {
-	t.Chdir(filepath.Join("..", "..")) // the repository's folder, where outboxctl is
+	t.Chdir(filepath.Join("..", "..", "..")) // the repository's folder, where outboxctl is
 	dir := filepath.Join(t.TempDir(), "stack")
 	t.Cleanup(func() { require.NoError(t, down(context.Background(), dir, os.Stderr)) })
 	var said strings.Builder

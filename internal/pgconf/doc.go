@@ -1,4 +1,4 @@
-// Package pinned holds what every database session of ours is set to, so that
+// Package pgconf holds what every database session of ours is set to, so that
 // nobody else's function, operator or row filter gets into it.
 //
 // The first defence is in the statements: they name functions with their schema,
@@ -9,4 +9,4 @@
 // session to whoever gets the server connection next.
 //
 // It has no state and starts nothing.
-package pinned
+package pgconf

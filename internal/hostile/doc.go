@@ -1,4 +1,4 @@
-// Package dependency finds what in schema onceward leans on a function, an
+// Package hostile finds what in schema onceward leans on a function, an
 // operator or a domain that is neither PostgreSQL's nor ours.
 //
 // PostgreSQL looks a name up when a default, a CHECK, an index, a trigger, a
@@ -10,4 +10,4 @@
 //
 // It is one query over the catalog, which every role may read. The answer is of
 // the moment: what is made later is found by the next look.
-package dependency
+package hostile
