@@ -106,28 +106,5 @@ func (p *Pump) ExactlyOnce(tx Transactional, conf Transactions) {
 	p.sink, p.mode = watchedSink{tx, p.watch}, m
 }
 
-// Owed is what Kafka owes an answer about. Safe for concurrent use.
-func (p *Pump) Owed() Owed { return p.watch.look() }
-
-// Writing returns since when a letter is being written; zero: none is. Safe for
-// concurrent use.
-func (p *Pump) Writing() time.Time {
-	if since := p.writing.Load(); since != 0 {
-		return time.Unix(0, since)
-	}
-	return time.Time{}
-}
-
-// HasEnded tells how far everything has ended, durably. Safe for concurrent use.
-func (p *Pump) HasEnded() (Status, error) { return p.mode.status() }
-
-// Leaves is what the next session of this process begins with; zero when that is to
-// be read elsewhere.
-func (p *Pump) Leaves() (ledger.Checkpoint, error) { return p.mode.ended() }
-
-// FlushSink ends what was handed over, without what is to be written: for
-// [fault.NoEpoch].
-func (p *Pump) FlushSink(ctx context.Context) error { return p.mode.flush(ctx) }
-
 // Repaired reports whether the gaps are published, and the stream is read.
 func (p *Pump) Repaired() bool { return p.streams.Load() }

@@ -26,8 +26,9 @@
 //
 //   - pump.go: the loop; step.go: an item; verdict.go: what becomes of it (the
 //     facts, one pure order of precedence, and one switch that acts); config.go
-//   - mode.go, exactly_once.go: when what was handed over has ended; progress.go: what has;
-//     sink_watch.go: since when Kafka owes an answer
+//   - output.go: the way to Kafka; mode.go, exactly_once.go: when what was handed over has
+//     ended; progress.go: what has; sink_watch.go: since when Kafka owes an answer;
+//     commands.go: the operator's
 //   - held.go, pure: which lanes are held and when they are tried; hold.go: the pump's side
 //     of it; waiting.go: the table; drain.go: a release, which publishes what waited
 //   - letters.go, poison.go: what becomes a dead letter; halt.go: what waits for an operator, or

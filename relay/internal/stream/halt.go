@@ -62,7 +62,7 @@ func (p *Pump) pause(ctx context.Context) error {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-p.commanded: // a command
+	case <-p.changed: // a command
 	case <-p.sink.Failed():
 		return p.sink.Err()
 	case <-ctx.Done():

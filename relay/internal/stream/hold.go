@@ -184,18 +184,6 @@ func (p *Pump) try(ctx context.Context) error {
 	return nil
 }
 
-// usable asks by one event. Where nobody knows what the first one is, the
-// release finds out.
-func (p *Pump) usable(ctx context.Context, ev publisher.Event) error {
-	if ev.Row == nil {
-		return nil
-	}
-	if paused := p.pausedRoute(ev); paused != nil {
-		return paused
-	}
-	return p.sink.Usable(ctx, ev)
-}
-
 // showEvery is the least time between two showings of what is held.
 const showEvery = time.Second
 

@@ -56,12 +56,24 @@ type pages interface {
 // ownLetters is [letters.Store] as a letterStore, which says since when it writes.
 type ownLetters struct {
 	*letters.Store
-	since *atomic.Int64 // in Unix nanoseconds; 0: it does not
+	*writing
 }
 
-func (m ownLetters) timed() (end func()) {
-	m.since.Store(time.Now().UnixNano())
-	return func() { m.since.Store(0) }
+// writing knows since when a letter is being written.
+type writing struct{ since atomic.Int64 } // in Unix nanoseconds; 0: none is
+
+// Writing returns since when a letter is being written; zero: none is. Safe for
+// concurrent use.
+func (w *writing) Writing() time.Time {
+	if since := w.since.Load(); since != 0 {
+		return time.Unix(0, since)
+	}
+	return time.Time{}
+}
+
+func (w *writing) timed() (end func()) {
+	w.since.Store(time.Now().UnixNano())
+	return func() { w.since.Store(0) }
 }
 
 // Write implements letterStore.

@@ -6,23 +6,18 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
-	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/publisher"
-	"github.com/onceward/onceward/record"
 	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/snapshot"
-	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // Source delivers the committed stream. [cdc.Reader] is the one.
@@ -40,11 +35,10 @@ const pulse = time.Second
 // which owns everything here but the progress.
 type Pump struct {
 	*progress
-	mode    mode
-	sink    Sink
+	output
+	writing
 	letters letterStore
 	rows    rows
-	routing *Routing
 	refused Refused
 	Hooks
 	log *slog.Logger
@@ -78,25 +72,18 @@ type Pump struct {
 	followed   []unwritten
 	followSize int // of them in memory, in bytes
 
-	steps    []step   // of the batch in hand
-	left     []step   // of them, those that were not dealt with
-	inHand   []uint64 // the tag of the item of a release that is being handed over, or none
-	commit   uint64   // start of the commit whose text is position
-	position string   // most transactions have many rows
-	alarm    alarm
-
-	watch     *sinkWatch
-	writing   atomic.Int64                   // since when a letter is being written, in Unix nanoseconds; 0: none is
-	commands  atomic.Pointer[state.Commands] // the operator's, as the checkpoint's goroutine read them
-	commanded chan struct{}                  // they have changed
+	steps  []step   // of the batch in hand
+	left   []step   // of them, those that were not dealt with
+	inHand []uint64 // the tag of the item of a release that is being handed over, or none
+	alarm  alarm
 }
 
 func newPump(began ledger.Checkpoint, b *progress, log *slog.Logger) *Pump {
 	p := &Pump{
-		progress: b, began: began, lanes: newLanes(), releases: began.Release, lastCursor: began.Cursor, log: log, commanded: make(chan struct{}, 1),
+		progress: b, began: began, lanes: newLanes(), releases: began.Release, lastCursor: began.Cursor, log: log,
 	}
-	p.named, p.watch = make(map[string]bool), newSinkWatch()
-	p.commands.Store(&state.Commands{})
+	p.output = output{commands: newCommands(), watch: newSinkWatch()}
+	p.named = make(map[string]bool)
 	p.counted = func() int64 { return 0 }
 	p.Hooks = Hooks{Tell: func(Phase, error) {}, Holding: func(map[string]HeldRoute) {}, Lend: func(int) {}}
 	return p
@@ -246,41 +233,6 @@ func (p *Pump) leavesOut(it *cdc.Item) bool {
 	return it.Kind == cdc.KindEvent && it.Bad == nil && p.covered.Sees(it.Row.TxID)
 }
 
-// pausedRoute returns why an event waits for the operator who paused its route; nil
-// when it does not.
-func (p *Pump) pausedRoute(ev publisher.Event) *publisher.RouteError {
-	if paused := p.Commands().Routes; len(paused) > 0 {
-		return p.routing.pausedBy(ev, paused)
-	}
-	return nil
-}
-
-func (p *Pump) event(s *step) publisher.Event {
-	if commit := uint64(s.at.Commit); commit != p.commit || p.position == "" {
-		p.commit, p.position = commit, positionText(s.at.Commit)
-	}
-	ev := publisher.Event{Row: s.it.Row, Tag: s.tag, Position: p.position, RepairID: s.repair}
-	if r := s.it.Replay; r != nil {
-		ev.Topic = r.Topic
-		ev.Replay = &record.Replay{ID: r.ID, Mode: record.ReplayMode(r.Mode), Group: r.Group}
-	}
-	return ev
-}
-
-// positionText is the position as PostgreSQL writes it, with one allocation.
-func positionText(at pglogrepl.LSN) string {
-	var buf [17]byte
-	text := strconv.AppendUint(buf[:0], uint64(at>>32), 16)
-	text = append(text, '/')
-	text = strconv.AppendUint(text, uint64(at&math.MaxUint32), 16)
-	for i, c := range text {
-		if c >= 'a' {
-			text[i] = c - 'a' + 'A'
-		}
-	}
-	return string(text)
-}
-
 // turn does what is due beside the stream: what waits is tried again, oldest
 // first, and what was handed over is settled. paused says that the stream has
 // nothing more for now.
@@ -353,18 +305,6 @@ func (p *Pump) Flush(ctx context.Context) error {
 func (p *Pump) cut() ledger.Checkpoint {
 	return ledger.Checkpoint{Order: p.ledger.Position(), Reach: p.reach(), Repair: p.repairedTo, Letters: p.counted()}
 }
-
-// SetCommands takes the operator's, as they are now. Safe for concurrent use.
-func (p *Pump) SetCommands(now state.Commands) {
-	p.commands.Store(&now)
-	select {
-	case p.commanded <- struct{}{}:
-	default:
-	}
-}
-
-// Commands returns the operator's, as they are now.
-func (p *Pump) Commands() *state.Commands { return p.commands.Load() }
 
 // explain adds the event to an error that ends the session.
 func explain(s *step, err error) error {

@@ -29,7 +29,7 @@ func holding(t *testing.T, batch []cdc.Item, gone ...string) (*Pump, *fakeSink, 
 	return p, sink, &missed
 }
 
-func (p *Pump) told(ids ...uuid.UUID) { p.commands.Store(&state.Commands{Skip: ids}) }
+func (p *Pump) told(ids ...uuid.UUID) { p.last.Store(&state.Commands{Skip: ids}) }
 
 // What is given up while it waits ends at once, and so does its lane when it was
 // the last: the topic need not ever be there.
