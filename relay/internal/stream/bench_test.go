@@ -25,7 +25,7 @@ func BenchmarkPump(b *testing.B) {
 			counted := newProgress(&began, 7, newTally())
 			p := newPump(began, counted, slog.New(slog.DiscardHandler))
 			p.routing = NewRouting("", nil, publisher.Config{})
-			p.letters = &idleLetters{}
+			p.letters.store = &idleLetters{}
 			if mode == "idempotent" {
 				p.sink, p.mode = ackSink{counted}, &idempotent{progress: counted, saved: savedAt(began)}
 			} else {

@@ -66,11 +66,11 @@ func New(ctx context.Context, conf Config) (*Pump, error) {
 		return nil, err
 	}
 	p := newPump(conf.Start, newProgress(&conf.Start, conf.Nonce, conf.Observer), conf.Log)
-	p.letters, p.keeper, p.controls = ownLetters{conf.Letters, &p.writing}, conf.Waiting, controls
+	p.letters.store, p.keeper, p.controls = ownLetters{conf.Letters, &p.writing}, conf.Waiting, controls
 	p.rows, p.gaps = outboxRows{conf.State}, &gapRows{pumps: conf.State}
-	p.routing, p.covered, p.repairs, p.refused, p.Hooks = conf.Routing, conf.Covered, conf.Repairs, conf.Refused, conf.Hooks
+	p.routing, p.covered, p.repairs, p.letters.refused, p.Hooks = conf.Routing, conf.Covered, conf.Repairs, conf.Refused, conf.Hooks
 	p.counted = func() int64 { return conf.State.Written }
-	p.counts.ParkedNow(p.letters.ParkedCount())
+	p.counts.ParkedNow(p.letters.store.ParkedCount())
 	p.takeUp(held)
 	return p, nil
 }

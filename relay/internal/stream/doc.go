@@ -31,7 +31,7 @@
 //     commands.go: the operator's
 //   - held.go, pure: which lanes are held and when they are tried; hold.go: the pump's side
 //     of it; waiting.go: the table; drain.go: a release, which publishes what waited
-//   - letters.go, poison.go: what becomes a dead letter; halt.go: what waits for an operator, or
+//   - letters.go: what becomes a dead letter; letter_store.go: where it is kept; halt.go: what waits for an operator, or
 //     for ever; control.go: controls, and the letters that they release; skip.go
 //   - repair.go: the gaps, before the stream; complete.go: rows that are read from the table
 //   - routing.go, pure: topics and policies

@@ -206,7 +206,7 @@ func (d *draining) item(ctx context.Context, w *heldLane, h *heldItem) (on bool,
 	// After an error it stays in hand: the cursor stands before it.
 	p.inHand = append(p.inHand[:0], s.tag)
 	if h.whole == nil { // it may have been moved, or come from a repair
-		if s.at.Commit, err = p.behindLetters(ctx, h.row, h.at.Commit); err != nil {
+		if s.at.Commit, err = p.letters.behind(ctx, h.row, h.at.Commit); err != nil {
 			return false, err
 		}
 	}
@@ -238,7 +238,7 @@ func (d *draining) takeBack(ctx context.Context, s *step) error {
 		return err
 	}
 	d.at.From = s.at
-	return p.letters.Reopen(ctx, s.it.Control, s.at.Letter)
+	return p.letters.store.Reopen(ctx, s.it.Control, s.at.Letter)
 }
 
 // refuseAgain lets a lane wait again, and ends the release with it: the lanes

@@ -11,7 +11,7 @@ import (
 // halt waits for the operator's command about an event that can never become a
 // record.
 func (p *Pump) halt(ctx context.Context, t *decision) error {
-	if err := p.writeLetters(ctx); err != nil {
+	if err := p.letters.write(ctx); err != nil {
 		return err
 	}
 	return p.awaitCommand(ctx, t.step, fmt.Errorf("%w; its route has the policy halt", explain(t.step, t.cause)),
@@ -27,7 +27,7 @@ func (p *Pump) awaitCommand(ctx context.Context, s *step, cause error, cure stri
 	p.Tell(phaseHalted, why)
 	for id := s.id(); ; {
 		if p.Commands().Skips(id) {
-			if done, err := p.skip(ctx, s, cause.Error()); done || err != nil {
+			if done, err := p.letters.skip(ctx, s, cause.Error()); done || err != nil {
 				p.Tell(phaseStreams, nil)
 				return err
 			}
@@ -41,7 +41,7 @@ func (p *Pump) awaitCommand(ctx context.Context, s *step, cause error, cure stri
 // haltForGood waits for the end of the process: what is wrong is mended outside, and
 // what the relay knows of it would be lost with a restart of its own.
 func (p *Pump) haltForGood(ctx context.Context, why error) error {
-	if err := p.writeLetters(ctx); err != nil {
+	if err := p.letters.write(ctx); err != nil {
 		return err
 	}
 	p.log.ErrorContext(ctx, "halted until the relay is started again", "error", why)

@@ -106,7 +106,7 @@ func (m *idempotentModel) open(lives bool) []cdc.Item {
 	m.p = testPump(m.sink)
 	b := newProgress(&start, 7, newTally())
 	p := newPump(start, b, m.p.log)
-	p.sink, p.letters, p.routing = m.sink, m.letters, m.p.routing
+	p.sink, p.letters.store, p.routing = m.sink, m.letters, m.p.routing
 	p.told(m.words...)
 	p.mode = &idempotent{progress: b, sink: m.sink, saved: savedAt(m.saved)}
 	m.p = p

@@ -17,7 +17,7 @@ func TestTooManyParkedHoldsTheirLaneOnly(t *testing.T) {
 	bad, behind, other := of("a"), of("b"), typed(200, "user")
 	sink := poisonous(map[uuid.UUID]bool{bad.Row.ID: true})
 	p := testPump(sink)
-	kept := p.letters.(*fakeLetters)
+	kept := p.letters.store.(*fakeLetters)
 	kept.limit = 1
 	first := of("first")
 	kept.letters[first.Row.ID] = letters.Dead{Row: first.Row, Holds: true}

@@ -16,7 +16,6 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/publisher"
-	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 )
 
@@ -37,9 +36,8 @@ type Pump struct {
 	*progress
 	output
 	writing
-	letters letterStore
+	letters deadLetters
 	rows    rows
-	refused Refused
 	Hooks
 	log *slog.Logger
 
@@ -68,10 +66,6 @@ type Pump struct {
 	pausedFor  []string           // routes that were paused at the last try
 	named      map[string]bool    // routes that are shown by name
 
-	following  []letters.Dead // letters to be written
-	followed   []unwritten
-	followSize int // of them in memory, in bytes
-
 	steps  []step   // of the batch in hand
 	left   []step   // of them, those that were not dealt with
 	inHand []uint64 // the tag of the item of a release that is being handed over, or none
@@ -83,6 +77,7 @@ func newPump(began ledger.Checkpoint, b *progress, log *slog.Logger) *Pump {
 		progress: b, began: began, lanes: newLanes(), releases: began.Release, lastCursor: began.Cursor, log: log,
 	}
 	p.output = output{commands: newCommands(), watch: newSinkWatch()}
+	p.letters = deadLetters{progress: b, log: log}
 	p.named = make(map[string]bool)
 	p.counted = func() int64 { return 0 }
 	p.Hooks = Hooks{Tell: func(Phase, error) {}, Holding: func(map[string]HeldRoute) {}, Lend: func(int) {}}
@@ -249,7 +244,7 @@ func (p *Pump) turn(ctx context.Context, paused bool) error {
 // settle ends what is due, letters first: the next place is behind them. While
 // an operator has the relay paused, it is paused here.
 func (p *Pump) settle(ctx context.Context, paused bool) error {
-	if err := p.writeLetters(ctx); err != nil {
+	if err := p.letters.write(ctx); err != nil {
 		return err
 	}
 	if p.lanes.toWrite(time.Now()) {
@@ -260,7 +255,7 @@ func (p *Pump) settle(ctx context.Context, paused bool) error {
 	if err := p.mode.settle(ctx, time.Now(), paused); err != nil {
 		return err
 	}
-	if err := p.letters.Settle(ctx, p.mode.durable().Order); err != nil {
+	if err := p.letters.store.Settle(ctx, p.mode.durable().Order); err != nil {
 		return err
 	}
 	if !p.Commands().Paused {
@@ -287,7 +282,7 @@ func (p *Pump) settle(ctx context.Context, paused bool) error {
 // Flush ends everything that was handed over, and knows it then: the pump may have
 // returned in the middle of a batch. The pump has returned.
 func (p *Pump) Flush(ctx context.Context) error {
-	if err := p.writeLetters(ctx); err != nil {
+	if err := p.letters.write(ctx); err != nil {
 		return err
 	}
 	if err := p.writeDown(ctx); err != nil {

@@ -109,7 +109,7 @@ func testPump(sink Sink) *Pump {
 		m.sink = f
 	}
 	p.sink, p.mode, p.keeper = sink, m, newTable()
-	p.letters = &fakeLetters{letters: map[uuid.UUID]letters.Dead{}}
+	p.letters.store = &fakeLetters{letters: map[uuid.UUID]letters.Dead{}}
 	p.routing = NewRouting("", nil, publisher.Config{})
 	return p
 }

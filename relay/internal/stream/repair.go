@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/cdc"
@@ -141,20 +140,13 @@ func (p *Pump) repairRow(ctx context.Context, g Gap, row *outbox.Row) error {
 	if !g.First {
 		s.repair = g.ID
 	}
-	at, err := p.behindLetters(ctx, row, p.began.Order)
+	at, err := p.letters.behind(ctx, row, p.began.Order)
 	if err != nil {
 		return err
 	}
 	s.at.Commit = at
 	p.counts.Read(1)
 	return p.deal(ctx, s)
-}
-
-// behindLetters is the position of an event that comes from the table: as given, or
-// behind the letters of its aggregate that are older, which may stand beyond it.
-func (p *Pump) behindLetters(ctx context.Context, row *outbox.Row, at pglogrepl.LSN) (pglogrepl.LSN, error) {
-	last, err := p.letters.LastBefore(ctx, row)
-	return max(at, last), err
 }
 
 // sortRepaired puts what the repair left waiting in its order among what waited

@@ -202,7 +202,7 @@ func TestARepairPassesAFullPark(t *testing.T) {
 		k := newTable()
 		p.keeper = k
 		p.routing = NewRouting("", []string{PolicyParkAggregate}, publisher.Config{Routes: []publisher.Route{{Topic: "t"}}})
-		kept := p.letters.(*fakeLetters)
+		kept := p.letters.store.(*fakeLetters)
 		kept.limit = 1
 		require.NoError(t, kept.Write(t.Context(), letters.Dead{Row: &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: "order", AggregateID: []byte("other")}, Holds: true, Class: letters.ClassBadRow}))
 		rows.rows[3].AggregateType = "invoice"
@@ -235,7 +235,7 @@ func TestARepairLeavesLetters(t *testing.T) {
 	}
 	require.NoError(t, p.Repair(t.Context()))
 	require.Len(t, sink.got, 2)
-	require.Contains(t, p.letters.(*fakeLetters).letters, rows.rows[1].ID)
+	require.Contains(t, p.letters.store.(*fakeLetters).letters, rows.rows[1].ID)
 	require.True(t, rows.closed)
 }
 
@@ -244,13 +244,13 @@ func TestARepairLeavesLetters(t *testing.T) {
 func TestARepairStaysBehindLettersBeyondTheStream(t *testing.T) {
 	sink := newFakeSink()
 	p, rows, _ := repairing(sink, 1)
-	kept := p.letters.(*fakeLetters)
+	kept := p.letters.store.(*fakeLetters)
 	older := *rows.rows[0]
 	older.ID, older.Seq = uuid.New(), rows.rows[0].Seq-1
 	require.NoError(t, kept.Write(t.Context(), letters.Dead{Row: &older, Commit: 500, Class: letters.ClassBadRow, Cause: "bad", Holds: true}))
 	require.NoError(t, p.Repair(t.Context()))
 	require.Empty(t, sink.got)
-	require.NoError(t, p.writeLetters(t.Context()))
+	require.NoError(t, p.letters.write(t.Context()))
 	require.EqualValues(t, 500, kept.letters[rows.rows[0].ID].Commit)
 }
 
@@ -275,7 +275,7 @@ func TestTheStreamLeavesOutWhatIsCovered(t *testing.T) {
 	require.EqualValues(t, 15, sink.got[0].Row.TxID)
 	require.EqualValues(t, 20, sink.got[1].Row.TxID)
 	require.NoError(t, p.settle(t.Context(), true))
-	require.Contains(t, p.letters.(*fakeLetters).letters, forged.Row.ID)
+	require.Contains(t, p.letters.store.(*fakeLetters).letters, forged.Row.ID)
 	for _, tag := range sink.tags() {
 		require.NoError(t, p.end(tag, ledger.Acknowledged))
 	}

@@ -7,33 +7,15 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/ledger"
-	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/relay/internal/letters"
 )
-
-// skip ends an event because an operator said so, and reports whether it did: the
-// command may have been taken back.
-func (p *Pump) skip(ctx context.Context, s *step, cause string) (done bool, err error) {
-	if err := p.writeLetters(ctx); err != nil {
-		return false, err
-	}
-	dead := letters.Dead{Row: s.it.Row, Replay: s.it.Replay, Commit: s.at.Commit, Cause: cause}
-	if done, err = p.letters.Skip(ctx, dead); err != nil || !done {
-		return false, err
-	}
-	fault.Crash(fault.AfterSkip)
-	delete(p.refused, dead.ID())
-	p.log.WarnContext(ctx, "event skipped: an operator said so", "key", printed.Key(s.it.Row), "position", s.at.Commit.String())
-	p.counts.Skipped(skippedByCommand)
-	return true, p.end(s.tag, ledger.Skipped)
-}
 
 // skip gives up a letter whose retry is under way, or held.
 func (r *retry) skip(ctx context.Context, s *step, l *letters.Letter) (done bool, err error) {
 	if done, err = r.pages.Skip(ctx, l); err != nil || !done {
 		return false, err
 	}
-	delete(r.p.refused, l.ID)
+	delete(r.p.letters.refused, l.ID)
 	r.p.log.WarnContext(ctx, "retried dead letter given up: an operator said so", "key", l.Key(), "control", s.it.Control.ID)
 	return true, nil
 }
@@ -87,7 +69,7 @@ func (p *Pump) skipHeld(ctx context.Context, h *heldItem) error {
 		if s.it.Kind == cdc.KindControl {
 			return nil
 		}
-		if done, err := p.skip(ctx, &s, "it waited for its route"); err != nil || !done {
+		if done, err := p.letters.skip(ctx, &s, "it waited for its route"); err != nil || !done {
 			return err
 		}
 	}

@@ -45,7 +45,7 @@ func TestSkipEndsWhatWaits(t *testing.T) {
 	releaseTurns(t, p)
 	p.told(batch[0].Row.ID, batch[2].Row.ID)
 	releaseTurns(t, p)
-	require.Equal(t, keysOfItems(batch[0], batch[2]), p.letters.(*fakeLetters).skipped)
+	require.Equal(t, keysOfItems(batch[0], batch[2]), p.letters.store.(*fakeLetters).skipped)
 	require.Len(t, kept.rows, 1)
 	require.Equal(t, map[int32]ledger.Lane{2: {Namespace: "shop", AggregateType: "order"}}, kept.lanes)
 	require.Len(t, p.lanes.byKey, 1)
@@ -120,7 +120,7 @@ func TestSkipBesideARelease(t *testing.T) {
 	require.True(t, p.release.over, "refused at the fourth")
 	p.told(batch[0].Row.ID, batch[3].Row.ID)
 	require.NoError(t, p.turn(t.Context(), true))
-	require.Equal(t, keysOfItems(batch[3]), p.letters.(*fakeLetters).skipped)
+	require.Equal(t, keysOfItems(batch[3]), p.letters.store.(*fakeLetters).skipped)
 	kept := p.keeper.(*table)
 	require.Len(t, kept.rows, 3, "no checkpoint is beyond them")
 	require.Len(t, kept.lanes, 1)
@@ -136,7 +136,7 @@ func TestSkipWhileTheRelayIsPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		batch := []cdc.Item{typed(200, "typo"), typed(200, "typo"), commitAt(200)}
 		p, sink, _ := holding(t, batch, "typo")
-		m, kept := p.letters.(*fakeLetters), p.keeper.(*table)
+		m, kept := p.letters.store.(*fakeLetters), p.keeper.(*table)
 		p.SetCommands(state.Commands{Paused: true})
 		pumping(t, p, nil, func() {
 			pass(time.Minute)
@@ -154,7 +154,7 @@ func TestSkipThatWasTakenBack(t *testing.T) {
 	batch := []cdc.Item{typed(200, "order"), commitAt(200)}
 	p, sink, gone := holding(t, batch, "order")
 	id := batch[0].Row.ID
-	m := p.letters.(*fakeLetters)
+	m := p.letters.store.(*fakeLetters)
 	m.takenBack = map[uuid.UUID]bool{id: true}
 	p.told(id)
 	releaseTurns(t, p)
@@ -224,7 +224,7 @@ func TestSkipOfWhatCannotBeRead(t *testing.T) {
 	madeRows.Delete(gone.Row.ID)
 	p.told(late.Row.ID, gone.Row.ID)
 	releaseTurns(t, p)
-	m := p.letters.(*fakeLetters)
+	m := p.letters.store.(*fakeLetters)
 	require.Empty(t, m.skipped)
 	require.Len(t, kept.rows, 1)
 	require.Len(t, kept.lanes, 1)

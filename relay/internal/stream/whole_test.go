@@ -185,10 +185,10 @@ func (g *ground) session(t require.TestingT) (*Pump, *exactlyOnce, *fakeSource) 
 		tick: func(context.Context) (int64, error) { g.tick++; return g.tick, g.mayCrash("after the tick") },
 	}
 	m.known.Position, m.known.Reach = c.Order, c.Reach
-	p.sink, p.mode, p.letters = l, m, graves{g}
+	p.sink, p.mode, p.letters.store = l, m, graves{g}
 	p.counted = func() int64 { return int64(len(g.dead)) }
 	p.routing = NewRouting("", nil, publisher.Config{})
-	p.refused = g.last
+	p.letters.refused = g.last
 	g.table.takeUp(p)
 	require.Empty(t, g.said(), "said to be published")
 	source := &fakeSource{}
