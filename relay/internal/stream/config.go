@@ -66,10 +66,10 @@ func New(ctx context.Context, conf Config) (*Pump, error) {
 		return nil, err
 	}
 	p := newPump(conf.Start, newProgress(&conf.Start, conf.Nonce, conf.Observer), conf.Log)
-	p.letters.store, p.keeper, p.controls = ownLetters{conf.Letters, &p.writing}, conf.Waiting, controls
-	p.rows, p.gaps = outboxRows{conf.State}, &gapRows{pumps: conf.State}
-	p.routing, p.covered, p.repairs, p.letters.refused, p.Hooks = conf.Routing, conf.Covered, conf.Repairs, conf.Refused, conf.Hooks
-	p.counted = func() int64 { return conf.State.Written }
+	p.letters.store, p.keeper, p.reading.controls = ownLetters{conf.Letters, &p.writing}, conf.Waiting, controls
+	p.reading.rows, p.gaps = outboxRows{conf.State}, &gapRows{pumps: conf.State}
+	p.routing, p.reading.covered, p.repairs, p.letters.refused, p.Hooks = conf.Routing, conf.Covered, conf.Repairs, conf.Refused, conf.Hooks
+	p.reading.counted = func() int64 { return conf.State.Written }
 	p.counts.ParkedNow(p.letters.store.ParkedCount())
 	p.takeUp(held)
 	return p, nil
@@ -99,10 +99,10 @@ type Transactions struct {
 // ExactlyOnce commits events and checkpoint in one Kafka transaction.
 func (p *Pump) ExactlyOnce(tx Transactional, conf Transactions) {
 	m := &exactlyOnce{
-		progress: p.progress, tx: watchedTransactions{tx, p.watch}, interval: conf.Interval, maxBytes: conf.MaxBytes, bound: conf.Bound, tick: conf.Tick, cut: p.cut, before: p.writeDown,
-		committed: time.Now(), idle: ledger.Idle{Segment: conf.Segment, Owed: true},
+		progress: p.progress, tx: watchedTransactions{tx, p.watch}, interval: conf.Interval, maxBytes: conf.MaxBytes, bound: conf.Bound, tick: conf.Tick,
+		cut: p.reading.cut, before: p.writeDown, committed: time.Now(), idle: ledger.Idle{Segment: conf.Segment, Owed: true},
 	}
-	m.known.Position, m.known.Reach = p.began.Order, p.began.Reach
+	m.known.Position, m.known.Reach = p.reading.began.Order, p.reading.began.Reach
 	p.sink, p.mode = watchedSink{tx, p.watch}, m
 }
 

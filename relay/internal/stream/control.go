@@ -64,7 +64,7 @@ func (r *retry) publishPage(ctx context.Context, s *step) (err error) {
 			}
 		}
 		s.at.Letter = l.Index + 1
-		r.passed(s.at, s.released)
+		r.p.reading.passed(s.at, s.released)
 		if len(r.page) > 0 && r.page[0] == l {
 			r.page = r.page[1:]
 		}
@@ -75,19 +75,7 @@ func (r *retry) publishPage(ctx context.Context, s *step) (err error) {
 // isOut reports whether a letter was out when the session began, or when its
 // control was held.
 func (r *retry) isOut(s *step, at ledger.Place) bool {
-	return at.Letter < r.from || !s.released && r.p.began.Ended(at)
-}
-
-// passed notes that everything before a place in the middle of a retry was dealt
-// with.
-func (r *retry) passed(at ledger.Place, released bool) {
-	p := r.p
-	switch {
-	case released:
-		p.release.at.From = at
-	case p.next.Before(at):
-		p.next = at
-	}
+	return at.Letter < r.from || !s.released && r.p.reading.began.Ended(at)
 }
 
 // publish hands one letter over.

@@ -120,7 +120,7 @@ func TestARetryEndsWhenItsLettersAreAcknowledged(t *testing.T) {
 	require.ErrorContains(t, err, control.Control.ID.String())
 	require.Equal(t, 1, kafka.flushes)
 	require.Len(t, sink.got, 1, "handed over")
-	require.NoError(t, p.read([]cdc.Item{commitAt(300)}))
+	require.NoError(t, p.reading.read([]cdc.Item{commitAt(300)}))
 	require.EqualValues(t, 100, position(t, p), "and not ended")
 }
 
@@ -226,7 +226,7 @@ func TestAControlThatWaitsIsLeftOut(t *testing.T) {
 		acted = append(acted, c.ID)
 		return nil
 	}
-	p.controls = map[uuid.UUID]bool{control.Control.ID: true}
+	p.reading.controls = map[uuid.UUID]bool{control.Control.ID: true}
 	require.NoError(t, p.take(t.Context(), []cdc.Item{control, other, commitAt(300)}))
 	require.Equal(t, []uuid.UUID{other.Control.ID}, acted)
 	require.EqualValues(t, 308, position(t, p))

@@ -25,7 +25,8 @@
 // # Files
 //
 //   - pump.go: the loop; step.go: an item; verdict.go: what becomes of it (the
-//     facts, one pure order of precedence, and one switch that acts); config.go
+//     facts, one pure order of precedence, and one switch that acts); config.go;
+//     reading.go: how far the pump has come; complete.go: rows that are read from the table
 //   - output.go: the way to Kafka; mode.go, exactly_once.go: when what was handed over has
 //     ended; progress.go: what has; sink_watch.go: since when Kafka owes an answer;
 //     commands.go: the operator's
@@ -33,6 +34,6 @@
 //     of it; waiting.go: the table; drain.go: a release, which publishes what waited
 //   - letters.go: what becomes a dead letter; letter_store.go: where it is kept; halt.go: what waits for an operator, or
 //     for ever; control.go: controls, and the letters that they release; skip.go
-//   - repair.go: the gaps, before the stream; complete.go: rows that are read from the table
+//   - repair.go: the gaps, before the stream
 //   - routing.go, pure: topics and policies
 package stream

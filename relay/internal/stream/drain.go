@@ -20,7 +20,6 @@ import (
 type draining struct {
 	p         *Pump
 	lanes     []*heldLane
-	at        ledger.Cursor
 	began     time.Time
 	over      bool          // nothing more is done in it
 	paused    time.Time     // nothing is done before: a commit is not visible yet
@@ -63,13 +62,14 @@ func (p *Pump) begin(ctx context.Context) error {
 		return 1
 	})
 	fault.Crash(fault.BeforeRelease)
-	if err := p.keeper.begin(ctx, p.releases+1, ready); err != nil {
+	if err := p.keeper.begin(ctx, p.reading.release+1, ready); err != nil {
 		return err
 	}
 	fault.Crash(fault.AfterRelease)
-	p.releases++
+	p.reading.release++
+	p.reading.cursor = ledger.Cursor{}
 	p.release = &draining{p: p, lanes: ready, began: time.Now()}
-	p.mark()
+	p.reading.mark()
 	return nil
 }
 
@@ -106,10 +106,10 @@ func (d *draining) advance(ctx context.Context) error {
 		}
 	}
 	durable := p.mode.durable()
-	if durable.Release != p.releases {
+	if durable.Release != p.reading.release {
 		return nil // no checkpoint knows of it
 	}
-	if d.over && !durable.Cursor.Before(d.at) {
+	if d.over && !durable.Cursor.Before(p.reading.cursor) {
 		return d.end(ctx)
 	}
 	if !d.forgotten.Before(durable.Cursor) {
@@ -124,24 +124,24 @@ func (d *draining) advance(ctx context.Context) error {
 func (d *draining) end(ctx context.Context) error {
 	p := d.p
 	fault.Crash(fault.BeforeReleased)
-	if err := p.keeper.end(ctx, d.lanes, d.at); err != nil {
+	if err := p.keeper.end(ctx, d.lanes, p.reading.cursor); err != nil {
 		return err
 	}
 	fault.Crash(fault.AfterReleased)
-	p.release, p.lastCursor = nil, d.at
+	p.release = nil
 	return nil
 }
 
 // page publishes one page of the present lane.
 func (d *draining) page(ctx context.Context) error {
 	p := d.p
-	if d.at.Lane == len(d.lanes) || len(p.lanes.ready) > 0 && time.Since(d.began) >= drainTime {
-		p.lanes.ready = append(p.lanes.ready, d.lanes[d.at.Lane:]...)
+	if p.reading.cursor.Lane == len(d.lanes) || len(p.lanes.ready) > 0 && time.Since(d.began) >= drainTime {
+		p.lanes.ready = append(p.lanes.ready, d.lanes[p.reading.cursor.Lane:]...)
 		d.over = true
 		return nil
 	}
-	w := d.lanes[d.at.Lane]
-	page, err := p.keeper.page(ctx, w, d.at.From)
+	w := d.lanes[p.reading.cursor.Lane]
+	page, err := p.keeper.page(ctx, w, p.reading.cursor.From)
 	if err != nil {
 		return err
 	}
@@ -159,11 +159,11 @@ func (d *draining) page(ctx context.Context) error {
 		}
 		w.events--
 		w.wait, w.refused = 0, false
-		d.at.From = page[i].at.Item().After()
+		p.reading.cursor.From = page[i].at.Item().After()
 	}
 	d.inPage = false
 	p.lanes.changed = true
-	p.mark()
+	p.reading.mark()
 	return nil
 }
 
@@ -175,8 +175,8 @@ func (d *draining) caughtUp(ctx context.Context, w *heldLane) error {
 		return p.writeDown(ctx)
 	}
 	p.lanes.opened(w)
-	d.at = ledger.Cursor{Lane: d.at.Lane + 1}
-	p.mark()
+	p.reading.cursor = ledger.Cursor{Lane: p.reading.cursor.Lane + 1}
+	p.reading.mark()
 	p.log.InfoContext(ctx, "route released: all that waited for it was handed over", "lane", w.name(), "route", w.route.name)
 	return nil
 }
@@ -185,7 +185,7 @@ func (d *draining) caughtUp(ctx context.Context, w *heldLane) error {
 func (d *draining) item(ctx context.Context, w *heldLane, h *heldItem) (on bool, err error) {
 	p := d.p
 	if fault.Is(fault.ForgetWaiting) {
-		return true, p.end(p.open(), ledger.Acknowledged)
+		return true, p.end(p.reading.open(), ledger.Acknowledged)
 	}
 	switch h.status {
 	case heldHere:
@@ -193,7 +193,7 @@ func (d *draining) item(ctx context.Context, w *heldLane, h *heldItem) (on bool,
 		p.counts.Skipped(skippedByLetter)
 		return true, nil
 	case heldErased:
-		if err := p.end(p.open(), ledger.Erased); err != nil {
+		if err := p.end(p.reading.open(), ledger.Erased); err != nil {
 			return false, err
 		}
 		p.sayErased(ctx, h)
@@ -202,9 +202,9 @@ func (d *draining) item(ctx context.Context, w *heldLane, h *heldItem) (on bool,
 		d.paused = time.Now().Add(invisibleWait)
 		return false, nil
 	}
-	s := step{it: h.item(), at: h.at, tag: p.open(), released: true, repairing: h.repairing, repair: h.repair}
+	s := step{it: h.item(), at: h.at, tag: p.reading.open(), released: true, repairing: h.repairing, repair: h.repair}
 	// After an error it stays in hand: the cursor stands before it.
-	p.inHand = append(p.inHand[:0], s.tag)
+	p.reading.inHand = append(p.reading.inHand[:0], s.tag)
 	if h.whole == nil { // it may have been moved, or come from a repair
 		if s.at.Commit, err = p.letters.behind(ctx, h.row, h.at.Commit); err != nil {
 			return false, err
@@ -221,7 +221,7 @@ func (d *draining) item(ctx context.Context, w *heldLane, h *heldItem) (on bool,
 			return false, err
 		}
 	}
-	p.inHand = p.inHand[:0]
+	p.reading.inHand = p.reading.inHand[:0]
 	if err == nil {
 		return true, nil
 	}
@@ -237,7 +237,7 @@ func (d *draining) takeBack(ctx context.Context, s *step) error {
 	if err := p.mode.handedAll(ctx); err != nil {
 		return err
 	}
-	d.at.From = s.at
+	p.reading.cursor.From = s.at
 	return p.letters.store.Reopen(ctx, s.it.Control, s.at.Letter)
 }
 
@@ -250,53 +250,8 @@ func (d *draining) refuseAgain(ctx context.Context, w *heldLane, why *publisher.
 	if p.lanes.hold(w, why.Route, why, time.Now()) && !before.refusedFor(why) && !why.Passing {
 		p.sayAgain(ctx, why, "lane", w.name())
 	}
-	p.lanes.ready = append(p.lanes.ready, d.lanes[d.at.Lane+1:]...)
+	p.lanes.ready = append(p.lanes.ready, d.lanes[p.reading.cursor.Lane+1:]...)
 	d.over = true
-}
-
-// open gives an item a tag that does not come from the stream.
-func (p *Pump) open() (tag uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.owing++
-	return p.ledger.Read()
-}
-
-// mark writes down how far the pump has come. What is left of the batch in hand has
-// tags already, and so has the item of a release that is being handed over, which may
-// wait for room or for an operator: where nothing else owes its end, that is reached.
-func (p *Pump) mark() {
-	at, letters := p.reach(), p.counted()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if n := uint64(len(p.left) + len(p.inHand)); n > 0 && p.owing == n && p.ledger.Low() == p.firstLeft() {
-		p.ledger.EndedTo(at)
-	} else {
-		p.ledger.CameTo(at)
-	}
-	p.written = letters
-}
-
-// firstLeft is the first tag of what was not dealt with: the batch was read before the
-// item in hand.
-func (p *Pump) firstLeft() uint64 {
-	if len(p.left) > 0 {
-		return p.left[0].tag
-	}
-	return p.inHand[0]
-}
-
-// reach is how far the pump has come.
-func (p *Pump) reach() ledger.Reach {
-	at := ledger.Reach{UpTo: p.next, Release: p.releases}
-	if p.next.Before(p.began.UpTo) {
-		at.UpTo = p.began.UpTo // what had ended there has ended
-	}
-	at.Cursor = p.lastCursor
-	if p.release != nil {
-		at.Cursor = p.release.at
-	}
-	return at
 }
 
 // drainShare: a release has one such part of the time that the stream had.

@@ -129,7 +129,7 @@ func TestTheTickIsDurableBeforeTheCheckpointThatCarriesIt(t *testing.T) {
 	p, m, _ := g.session(t)
 	raised := int64(0)
 	m.tick = func(context.Context) (int64, error) { raised = 42; return raised, nil }
-	p.counted = func() int64 { return 7 }
+	p.reading.counted = func() int64 { return 7 }
 	m.bound = ledger.Checkpoint{Timeline: 3, Session: 5}
 	require.NoError(t, p.take(t.Context(), single(200)))
 	require.NoError(t, p.Flush(t.Context()))

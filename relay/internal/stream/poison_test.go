@@ -309,7 +309,7 @@ func TestABrokenRetryGoesOnBehindWhatIsOut(t *testing.T) {
 	kept := p.keeper.(*table)
 	require.EqualValues(t, 2, kept.rows[0].letter)
 	next := testPump(newFakeSink())
-	next.began = ended
+	next.reading.began = ended
 	next.letters.store.(*fakeLetters).acted = func(*cdc.Control) pages {
 		_, again := retryOf(letterOf(0, true), letterOf(1, true), letterOf(2, true))
 		return again
@@ -407,7 +407,7 @@ func TestAControlThatActsAgainPassesItsHeldLane(t *testing.T) {
 	kept := p.keeper.(*table)
 	kept.lanes[1], kept.lastID = ledger.Lane{Namespace: "shop", AggregateType: "order"}, 1
 	kept.rows = []tableRow{{lane: 1, at: ledger.Place{Commit: 300, Ordinal: 1}, id: typed(300, "order").Row.ID}}
-	p.began = ledger.Checkpoint{Order: 100, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 2}}}
+	p.reading.began = ledger.Checkpoint{Order: 100, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 2}}}
 	kept.takeUp(p)
 	require.NoError(t, p.take(t.Context(), []cdc.Item{control}))
 	require.Equal(t, 1, acted)

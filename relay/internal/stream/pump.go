@@ -16,7 +16,6 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/publisher"
-	"github.com/onceward/onceward/relay/internal/snapshot"
 )
 
 // Source delivers the committed stream. [cdc.Reader] is the one.
@@ -36,50 +35,34 @@ type Pump struct {
 	*progress
 	output
 	writing
+	reading reading
 	letters deadLetters
-	rows    rows
 	Hooks
 	log *slog.Logger
 
 	gaps        gapStore
-	repairs     []Gap            // to be published before the stream
-	repairedTo  ledger.Repair    // how far that has come
-	streams     atomic.Bool      // that is over
-	repairPlace ledger.Place     // of the next of its events that waits
-	covered     snapshot.Visible // what the stream leaves out: it was published from the table, or is of a gap
+	repairs     []Gap        // to be published before the stream
+	streams     atomic.Bool  // that is over
+	repairPlace ledger.Place // of the next of its events that waits
 
-	counted func() int64 // writes of letters and of what waits, ever made
-
-	began ledger.Checkpoint // what had ended when the session began
-	at    ledger.Place      // of the next item to be read
-	next  ledger.Place      // everything before it was dealt with
-	lanes *lanes
-
+	lanes      *lanes
 	keeper     keeper
-	controls   map[uuid.UUID]bool // that wait since before this session
-	release    *draining          // nil: none is under way
-	releases   int64              // number of the last
-	lastCursor ledger.Cursor      // where it ended
-	spent      time.Duration      // on the last batch
-	shown      time.Time          // what is held was shown last
-	skippedFor []uuid.UUID        // what waits was looked through for these
-	pausedFor  []string           // routes that were paused at the last try
-	named      map[string]bool    // routes that are shown by name
+	release    *draining       // nil: none is under way
+	spent      time.Duration   // on the last batch
+	shown      time.Time       // what is held was shown last
+	skippedFor []uuid.UUID     // what waits was looked through for these
+	pausedFor  []string        // routes that were paused at the last try
+	named      map[string]bool // routes that are shown by name
 
-	steps  []step   // of the batch in hand
-	left   []step   // of them, those that were not dealt with
-	inHand []uint64 // the tag of the item of a release that is being handed over, or none
-	alarm  alarm
+	alarm alarm
 }
 
 func newPump(began ledger.Checkpoint, b *progress, log *slog.Logger) *Pump {
-	p := &Pump{
-		progress: b, began: began, lanes: newLanes(), releases: began.Release, lastCursor: began.Cursor, log: log,
-	}
+	p := &Pump{progress: b, lanes: newLanes(), log: log}
+	p.reading = reading{progress: b, began: began, release: began.Release, cursor: began.Cursor, counted: func() int64 { return 0 }}
 	p.output = output{commands: newCommands(), watch: newSinkWatch()}
 	p.letters = deadLetters{progress: b, log: log}
 	p.named = make(map[string]bool)
-	p.counted = func() int64 { return 0 }
 	p.Hooks = Hooks{Tell: func(Phase, error) {}, Holding: func(map[string]HeldRoute) {}, Lend: func(int) {}}
 	return p
 }
@@ -137,10 +120,11 @@ func (p *Pump) wake(now time.Time) time.Time {
 
 // take deals with a batch.
 func (p *Pump) take(ctx context.Context, batch []cdc.Item) error {
-	if err := p.complete(ctx, batch); err != nil {
+	r := &p.reading
+	if err := r.complete(ctx, batch); err != nil {
 		return err
 	}
-	if err := p.read(batch); err != nil {
+	if err := r.read(batch); err != nil {
 		return err
 	}
 	if fault.Is(fault.Reorder) {
@@ -149,83 +133,21 @@ func (p *Pump) take(ctx context.Context, batch []cdc.Item) error {
 	if fault.Is(fault.Alter) {
 		alter(batch)
 	}
-	for i := range p.steps {
-		if err := p.deal(ctx, &p.steps[i]); err != nil {
+	for i := range r.steps {
+		if err := p.deal(ctx, &r.steps[i]); err != nil {
 			return err
 		}
-		p.next = p.steps[i].at.After()
-		p.left = p.steps[i+1:]
+		r.next = r.steps[i].at.After()
+		r.left = r.steps[i+1:]
 		if i%64 == 63 { // a long batch is no reason to be late
 			if err := p.settle(ctx, false); err != nil {
 				return err
 			}
 		}
 	}
-	p.next = p.at
-	p.mark()
+	r.next = r.at
+	r.mark()
 	return nil
-}
-
-// read records the whole batch in the progress, under one lock, before any of it
-// is handed over, and leaves in steps what has to be dealt with: all that had
-// not ended when the session began.
-func (p *Pump) read(batch []cdc.Item) error {
-	p.steps = p.steps[:0]
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range batch {
-		it := &batch[i]
-		if it.Row == nil && it.Control == nil {
-			if err := p.note(it); err != nil {
-				return fmt.Errorf("read stream: %w", err)
-			}
-			continue
-		}
-		if it.Commit != p.at.Commit {
-			p.at = ledger.Place{Commit: it.Commit}
-		}
-		p.unseen.Add(it)
-		s := step{it: it, at: p.at}
-		p.at.Ordinal++
-		if p.hadEnded(&s) {
-			continue
-		}
-		p.ledger.Open(it.CommitTime)
-		s.tag = p.ledger.Read()
-		p.steps = append(p.steps, s)
-		if fault.Is(fault.ConfirmEarly) {
-			_ = p.ledger.End(s.tag, ledger.Acknowledged)
-		}
-	}
-	p.left = p.steps
-	p.owing += uint64(len(p.steps))
-	p.counts.Read(len(p.steps))
-	return nil
-}
-
-// hadEnded applies the resume rule. A control acts again until its transaction
-// has ended, unless it waits: its letters were opened when the session began, and
-// those that are out already are left out then.
-func (p *Pump) hadEnded(s *step) bool {
-	switch {
-	case s.at.Commit < p.began.Order:
-		return true
-	case s.it.Kind == cdc.KindControl && p.controls[s.it.Control.ID]:
-		return true
-	case !s.at.Before(p.began.UpTo):
-		return false
-	case s.it.Kind != cdc.KindControl:
-		return true
-	}
-	s.again = true
-	return false
-}
-
-// leavesOut reports whether an event is not the stream's to publish: it is of a gap,
-// or was published from the table. A row whose tx_id is not its own is judged by
-// nothing but its letter.
-func (p *Pump) leavesOut(it *cdc.Item) bool {
-	return it.Kind == cdc.KindEvent && it.Bad == nil && p.covered.Sees(it.Row.TxID)
 }
 
 // turn does what is due beside the stream: what waits is tried again, oldest
@@ -291,14 +213,8 @@ func (p *Pump) Flush(ctx context.Context) error {
 	if err := p.mode.flush(ctx); err != nil {
 		return err
 	}
-	p.mark()
+	p.reading.mark()
 	return nil
-}
-
-// cut is what has ended once everything that was handed over has: order, reach,
-// repair and letters.
-func (p *Pump) cut() ledger.Checkpoint {
-	return ledger.Checkpoint{Order: p.ledger.Position(), Reach: p.reach(), Repair: p.repairedTo, Letters: p.counted()}
 }
 
 // explain adds the event to an error that ends the session.

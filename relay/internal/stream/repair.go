@@ -66,7 +66,7 @@ func (p *Pump) Repair(ctx context.Context) error {
 		if err := p.gaps.open(ctx, g); err != nil {
 			return err
 		}
-		p.repairedTo = ledger.Repair{Gap: g.ID, Cursor: g.Cursor}
+		p.reading.repaired = ledger.Repair{Gap: g.ID, Cursor: g.Cursor}
 		published := int64(0)
 		for {
 			page, whole, err := p.gaps.next(ctx)
@@ -85,10 +85,10 @@ func (p *Pump) Repair(ctx context.Context) error {
 			return err
 		}
 		fault.Crash(fault.BeforeRepaired)
-		if err := p.gaps.move(ctx, p.repairedTo, true); err != nil {
+		if err := p.gaps.move(ctx, p.reading.repaired, true); err != nil {
 			return err
 		}
-		p.repairedTo = ledger.Repair{}
+		p.reading.repaired = ledger.Repair{}
 		p.sayRepaired(ctx, g, published, earlier)
 	}
 	return nil
@@ -115,7 +115,7 @@ func (p *Pump) repairPage(ctx context.Context, g Gap, page []*outbox.Row, whole 
 			return err
 		}
 		if i+1 < len(page) && page[i+1].Seq > row.Seq || i+1 == len(page) && whole {
-			p.repairedTo.Cursor = row.Seq
+			p.reading.repaired.Cursor = row.Seq
 		}
 		if i%64 == 63 {
 			if err := p.settle(ctx, false); err != nil {
@@ -128,7 +128,7 @@ func (p *Pump) repairPage(ctx context.Context, g Gap, page []*outbox.Row, whole 
 		return err
 	}
 	fault.Crash(fault.BeforeCursor)
-	if err := p.gaps.move(ctx, p.repairedTo, false); err != nil {
+	if err := p.gaps.move(ctx, p.reading.repaired, false); err != nil {
 		return err
 	}
 	p.show(time.Now())
@@ -136,11 +136,11 @@ func (p *Pump) repairPage(ctx context.Context, g Gap, page []*outbox.Row, whole 
 }
 
 func (p *Pump) repairRow(ctx context.Context, g Gap, row *outbox.Row) error {
-	s := &step{it: &cdc.Item{Kind: cdc.KindEvent, Row: row, Commit: p.began.Order}, repairing: true, tag: p.open()}
+	s := &step{it: &cdc.Item{Kind: cdc.KindEvent, Row: row, Commit: p.reading.began.Order}, repairing: true, tag: p.reading.open()}
 	if !g.First {
 		s.repair = g.ID
 	}
-	at, err := p.letters.behind(ctx, row, p.began.Order)
+	at, err := p.letters.behind(ctx, row, p.reading.began.Order)
 	if err != nil {
 		return err
 	}
@@ -173,10 +173,10 @@ func (p *Pump) placeRepair(ctx context.Context) error {
 
 // FlushRepair is the graceful stop in the middle of a repair.
 func (p *Pump) FlushRepair(ctx context.Context) error {
-	if p.repairedTo.Gap == uuid.Nil {
+	if p.reading.repaired.Gap == uuid.Nil {
 		return nil
 	}
-	return p.gaps.move(ctx, p.repairedTo, false)
+	return p.gaps.move(ctx, p.reading.repaired, false)
 }
 
 // gapRows is [gapStore]. The ids are sorted once, by a cursor that outlives

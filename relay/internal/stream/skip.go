@@ -84,8 +84,8 @@ func (p *Pump) skipHeld(ctx context.Context, h *heldItem) error {
 
 // handedOver reports whether the release has come past a place of a lane.
 func (p *Pump) handedOver(w *heldLane, at ledger.Place) bool {
-	d := p.release
-	return d != nil && d.at.Lane < len(d.lanes) && d.lanes[d.at.Lane] == w && at.Before(d.at.From)
+	d, cursor := p.release, p.reading.cursor
+	return d != nil && cursor.Lane < len(d.lanes) && d.lanes[cursor.Lane] == w && at.Before(cursor.From)
 }
 
 // sayErased tells of an event that waited and whose row is gone.

@@ -244,7 +244,7 @@ func TestSkipIsEndedByTheNextSession(t *testing.T) {
 	kept.dead = func(id uuid.UUID) bool { return id == batch[0].Row.ID }
 	acknowledgeAll(p, p.sink.(*fakeSink))
 	next := testPump(newFakeSink())
-	next.began = save(t, p)
+	next.reading.began = save(t, p)
 	kept.takeUp(next)
 	require.Empty(t, kept.rows)
 	require.False(t, next.lanes.any())

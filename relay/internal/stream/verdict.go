@@ -89,7 +89,7 @@ func (p *Pump) atTurn(ctx context.Context, s *step) (t decision, err error) {
 	}
 	id := s.id()
 	if !s.released && !s.repairing {
-		t.covered = p.leavesOut(s.it)
+		t.covered = p.reading.leavesOut(s.it)
 		if t.ended, err = p.letters.store.Ended(ctx, id, s.at.Commit); err != nil {
 			return t, err
 		}
