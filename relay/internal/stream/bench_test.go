@@ -32,7 +32,7 @@ func BenchmarkPump(b *testing.B) {
 				l := &countLedger{}
 				p.sink, p.mode = l, &exactlyOnce{
 					idle:     ledger.Idle{Segment: 16 << 20},
-					progress: counted, tx: l, interval: 100 * time.Millisecond, maxBytes: 8 << 20, cut: p.reading.cut, before: p.writeDown, committed: time.Now(),
+					progress: counted, tx: l, interval: 100 * time.Millisecond, maxBytes: 8 << 20, cut: p.reading.cut, before: p.held.write, committed: time.Now(),
 					tick: func(context.Context) (int64, error) { return 1, nil },
 				}
 			}

@@ -66,12 +66,12 @@ func New(ctx context.Context, conf Config) (*Pump, error) {
 		return nil, err
 	}
 	p := newPump(conf.Start, newProgress(&conf.Start, conf.Nonce, conf.Observer), conf.Log)
-	p.letters.store, p.keeper, p.reading.controls = ownLetters{conf.Letters, &p.writing}, conf.Waiting, controls
+	p.letters.store, p.held.keeper, p.reading.controls = ownLetters{conf.Letters, &p.writing}, conf.Waiting, controls
 	p.reading.rows, p.gaps = outboxRows{conf.State}, &gapRows{pumps: conf.State}
 	p.routing, p.reading.covered, p.repairs, p.letters.refused, p.Hooks = conf.Routing, conf.Covered, conf.Repairs, conf.Refused, conf.Hooks
 	p.reading.counted = func() int64 { return conf.State.Written }
 	p.counts.ParkedNow(p.letters.store.ParkedCount())
-	p.takeUp(held)
+	p.held.takeUp(held)
 	return p, nil
 }
 
@@ -100,7 +100,7 @@ type Transactions struct {
 func (p *Pump) ExactlyOnce(tx Transactional, conf Transactions) {
 	m := &exactlyOnce{
 		progress: p.progress, tx: watchedTransactions{tx, p.watch}, interval: conf.Interval, maxBytes: conf.MaxBytes, bound: conf.Bound, tick: conf.Tick,
-		cut: p.reading.cut, before: p.writeDown, committed: time.Now(), idle: ledger.Idle{Segment: conf.Segment, Owed: true},
+		cut: p.reading.cut, before: p.held.write, committed: time.Now(), idle: ledger.Idle{Segment: conf.Segment, Owed: true},
 	}
 	m.known.Position, m.known.Reach = p.reading.began.Order, p.reading.began.Reach
 	p.sink, p.mode = watchedSink{tx, p.watch}, m

@@ -249,7 +249,7 @@ func TestALetterForAnotherTopicHoldsNothing(t *testing.T) {
 	control, released := retryOf(letters...)
 	p.letters.store.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
 	require.NoError(t, p.take(t.Context(), []cdc.Item{control, commitAt(300)}))
-	require.True(t, p.lanes.any(), "the topic is being made: that ends in a moment")
+	require.True(t, p.held.lanes.any(), "the topic is being made: that ends in a moment")
 	require.Empty(t, released.failed)
 	passing, released.left = false, letters
 	releaseAll(t, p)
@@ -263,7 +263,7 @@ func TestALetterForAnotherTopicHoldsNothing(t *testing.T) {
 	released.left, released.failed = letters[1:2], nil
 	letters[1].Index = 0
 	require.NoError(t, p.take(t.Context(), []cdc.Item{alone, commitAt(400)}))
-	require.NotNil(t, p.lanes.find(ledger.Lane{Topic: "elsewhere"}))
-	require.Nil(t, p.lanes.find(ledger.Lane{Namespace: "shop", AggregateType: "order"}))
+	require.NotNil(t, p.held.lanes.find(ledger.Lane{Topic: "elsewhere"}))
+	require.Nil(t, p.held.lanes.find(ledger.Lane{Namespace: "shop", AggregateType: "order"}))
 	require.Empty(t, released.failed)
 }

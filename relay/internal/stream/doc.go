@@ -30,8 +30,8 @@
 //   - output.go: the way to Kafka; mode.go, exactly_once.go: when what was handed over has
 //     ended; progress.go: what has; sink_watch.go: since when Kafka owes an answer;
 //     commands.go: the operator's
-//   - held.go, pure: which lanes are held and when they are tried; hold.go: the pump's side
-//     of it; waiting.go: the table; drain.go: a release, which publishes what waited
+//   - held.go, pure: which lanes are held and when they are tried; hold.go: what of them is
+//     written down and shown; waiting.go: the table; drain.go: a release, which publishes what waited
 //   - letters.go: what becomes a dead letter; letter_store.go: where it is kept; halt.go: what waits for an operator, or
 //     for ever; control.go: controls, and the letters that they release; skip.go
 //   - repair.go: the gaps, before the stream

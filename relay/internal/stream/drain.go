@@ -37,18 +37,18 @@ const invisibleWait = 100 * time.Millisecond
 // begin starts a release of the lanes that are ready, those with the least first, but
 // those last that the release before was refused at: each of them ends one.
 func (p *Pump) begin(ctx context.Context) error {
-	if err := p.writeDown(ctx); err != nil { // each has its number then
+	if err := p.held.write(ctx); err != nil { // each has its number then
 		return err
 	}
 	var ready, empty []*heldLane
-	for _, w := range p.lanes.ready {
+	for _, w := range p.held.lanes.ready {
 		if w.empty() {
 			empty = append(empty, w)
 		} else {
 			ready = append(ready, w)
 		}
 	}
-	p.lanes.ready = nil
+	p.held.lanes.ready = nil
 	if err := p.openEmpty(ctx, empty); err != nil || len(ready) == 0 {
 		return err
 	}
@@ -62,7 +62,7 @@ func (p *Pump) begin(ctx context.Context) error {
 		return 1
 	})
 	fault.Crash(fault.BeforeRelease)
-	if err := p.keeper.begin(ctx, p.reading.release+1, ready); err != nil {
+	if err := p.held.keeper.begin(ctx, p.reading.release+1, ready); err != nil {
 		return err
 	}
 	fault.Crash(fault.AfterRelease)
@@ -79,11 +79,11 @@ func (p *Pump) openEmpty(ctx context.Context, empty []*heldLane) error {
 	if len(empty) == 0 {
 		return nil
 	}
-	if err := p.keeper.open(ctx, empty); err != nil {
+	if err := p.held.keeper.open(ctx, empty); err != nil {
 		return err
 	}
 	for _, w := range empty {
-		p.lanes.opened(w)
+		p.held.lanes.opened(w)
 		p.log.InfoContext(ctx, "route released: nothing waits for it any more", "lane", w.name(), "route", w.route.name)
 	}
 	return nil
@@ -117,14 +117,14 @@ func (d *draining) advance(ctx context.Context) error {
 	}
 	fault.Crash(fault.BeforeForget)
 	d.forgotten = durable.Cursor
-	return p.keeper.forget(ctx, d.lanes, durable.Cursor)
+	return p.held.keeper.forget(ctx, d.lanes, durable.Cursor)
 }
 
 // end ends a release of which a durable checkpoint says how far it came.
 func (d *draining) end(ctx context.Context) error {
 	p := d.p
 	fault.Crash(fault.BeforeReleased)
-	if err := p.keeper.end(ctx, d.lanes, p.reading.cursor); err != nil {
+	if err := p.held.keeper.end(ctx, d.lanes, p.reading.cursor); err != nil {
 		return err
 	}
 	fault.Crash(fault.AfterReleased)
@@ -135,13 +135,13 @@ func (d *draining) end(ctx context.Context) error {
 // page publishes one page of the present lane.
 func (d *draining) page(ctx context.Context) error {
 	p := d.p
-	if p.reading.cursor.Lane == len(d.lanes) || len(p.lanes.ready) > 0 && time.Since(d.began) >= drainTime {
-		p.lanes.ready = append(p.lanes.ready, d.lanes[p.reading.cursor.Lane:]...)
+	if p.reading.cursor.Lane == len(d.lanes) || len(p.held.lanes.ready) > 0 && time.Since(d.began) >= drainTime {
+		p.held.lanes.ready = append(p.held.lanes.ready, d.lanes[p.reading.cursor.Lane:]...)
 		d.over = true
 		return nil
 	}
 	w := d.lanes[p.reading.cursor.Lane]
-	page, err := p.keeper.page(ctx, w, p.reading.cursor.From)
+	page, err := p.held.keeper.page(ctx, w, p.reading.cursor.From)
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (d *draining) page(ctx context.Context) error {
 		p.reading.cursor.From = page[i].at.Item().After()
 	}
 	d.inPage = false
-	p.lanes.changed = true
+	p.held.lanes.changed = true
 	p.reading.mark()
 	return nil
 }
@@ -172,9 +172,9 @@ func (d *draining) page(ctx context.Context) error {
 func (d *draining) caughtUp(ctx context.Context, w *heldLane) error {
 	p := d.p
 	if w.fresh > 0 {
-		return p.writeDown(ctx)
+		return p.held.write(ctx)
 	}
-	p.lanes.opened(w)
+	p.held.lanes.opened(w)
 	p.reading.cursor = ledger.Cursor{Lane: p.reading.cursor.Lane + 1}
 	p.reading.mark()
 	p.log.InfoContext(ctx, "route released: all that waited for it was handed over", "lane", w.name(), "route", w.route.name)
@@ -196,7 +196,7 @@ func (d *draining) item(ctx context.Context, w *heldLane, h *heldItem) (on bool,
 		if err := p.end(p.reading.open(), ledger.Erased); err != nil {
 			return false, err
 		}
-		p.sayErased(ctx, h)
+		p.held.sayErased(ctx, h)
 		return true, nil
 	case heldInvisible:
 		d.paused = time.Now().Add(invisibleWait)
@@ -247,10 +247,10 @@ func (d *draining) refuseAgain(ctx context.Context, w *heldLane, why *publisher.
 	p := d.p
 	before := w.route
 	w.refused = true
-	if p.lanes.hold(w, why.Route, why, time.Now()) && !before.refusedFor(why) && !why.Passing {
-		p.sayAgain(ctx, why, "lane", w.name())
+	if p.held.lanes.hold(w, why.Route, why, time.Now()) && !before.refusedFor(why) && !why.Passing {
+		p.held.sayAgain(ctx, why, "lane", w.name())
 	}
-	p.lanes.ready = append(p.lanes.ready, d.lanes[p.reading.cursor.Lane+1:]...)
+	p.held.lanes.ready = append(p.held.lanes.ready, d.lanes[p.reading.cursor.Lane+1:]...)
 	d.over = true
 }
 
@@ -264,7 +264,7 @@ const drainPoll = 20 * time.Millisecond
 // none.
 func (p *Pump) drainWake(now time.Time) time.Time {
 	switch {
-	case p.release == nil && len(p.lanes.ready) > 0:
+	case p.release == nil && len(p.held.lanes.ready) > 0:
 		return now
 	case p.release == nil:
 		return time.Time{}
@@ -275,4 +275,53 @@ func (p *Pump) drainWake(now time.Time) time.Time {
 		return p.release.paused
 	}
 	return now
+}
+
+// retryHeld tries what is due, and goes on with the release.
+func (p *Pump) retryHeld(ctx context.Context) error {
+	if err := p.skipWaiting(ctx); err != nil {
+		return err
+	}
+	if err := p.try(ctx); err != nil {
+		return err
+	}
+	if p.release == nil && len(p.held.lanes.ready) > 0 {
+		if err := p.begin(ctx); err != nil {
+			return err
+		}
+	}
+	if p.release == nil {
+		return nil
+	}
+	return p.release.advance(ctx)
+}
+
+// maxTries bounds how many routes are tried between two looks at the stream.
+const maxTries = 64
+
+// try asks whether the routes whose time has come can be used again.
+func (p *Pump) try(ctx context.Context) error {
+	if now := p.Commands(); !slices.Equal(now.Routes, p.pausedFor) {
+		p.pausedFor = now.Routes
+		p.held.lanes.soon(time.Now())
+	}
+	for range maxTries {
+		r := p.held.lanes.try(time.Now())
+		if r == nil {
+			return nil
+		}
+		err := p.usable(ctx, r.lanes[0].asking())
+		var route *publisher.RouteError
+		switch {
+		case err == nil, errors.Is(err, publisher.ErrRecord), errors.Is(err, publisher.ErrPartitions):
+			p.held.lanes.usable(r) // or the release finds what is wrong: it makes letters, and halts
+		case errors.As(err, &route):
+			if p.held.lanes.refused(r, route, time.Now()) && !route.Passing {
+				p.held.sayAgain(ctx, route, "route", r.name)
+			}
+		default:
+			return err
+		}
+	}
+	return nil
 }

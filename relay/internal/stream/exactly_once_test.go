@@ -198,7 +198,7 @@ func TestWhatWaitsHasNotEndedBeforeItsCommit(t *testing.T) {
 	p.nonce = 7
 	batch := []cdc.Item{typed(200, "order"), commitAt(200), {Kind: cdc.KindMarker, Marker: cdc.Marker{Nonce: 7, ID: 3}}}
 	require.NoError(t, p.take(t.Context(), batch))
-	require.NoError(t, p.writeDown(t.Context()))
+	require.NoError(t, p.held.write(t.Context()))
 	require.Len(t, g.table.rows, 1)
 	require.NoError(t, m.settle(t.Context(), time.Now(), true))
 	now, err := m.status()

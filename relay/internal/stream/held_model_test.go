@@ -191,7 +191,7 @@ func (m *idempotentModel) session(lives bool) {
 }
 
 func (m *idempotentModel) turn() error {
-	for _, r := range m.p.lanes.due {
+	for _, r := range m.p.held.lanes.due {
 		r.next = time.Time{}
 	}
 	return m.p.turn(m.t.Context(), true)
@@ -206,7 +206,7 @@ func (m *idempotentModel) last() {
 		require.NoError(m.t, m.turn())
 		m.kafka(true)
 		m.saved = save(m.t, m.p)
-		if !m.p.lanes.any() && m.p.release == nil {
+		if !m.p.held.lanes.any() && m.p.release == nil {
 			return
 		}
 	}

@@ -2,9 +2,8 @@ package stream
 
 import (
 	"context"
-	"errors"
+	"log/slog"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -43,144 +42,111 @@ type keeper interface {
 	find(ctx context.Context, ids []uuid.UUID) ([]heldItem, error)
 }
 
+// held is what the pump holds: the lanes, what of them is to be written down, and
+// what of them is shown.
+type held struct {
+	*progress
+	out    *output
+	lanes  *lanes
+	keeper keeper
+	hooks  *Hooks
+	log    *slog.Logger
+
+	repairPlace ledger.Place    // of the next event of a repair that waits
+	skippedFor  []uuid.UUID     // what waits was looked through for these
+	named       map[string]bool // routes that are shown by name
+	shown       time.Time       // that was last
+}
+
 // hold lets a refused step wait, with all that follows it in its lane.
-func (p *Pump) hold(ctx context.Context, s *step, why *publisher.RouteError) error {
-	if w := p.lanes.find(s.lane()); w != nil {
-		return p.queue(ctx, w, s)
+func (h *held) hold(ctx context.Context, s *step, why *publisher.RouteError) error {
+	if w := h.lanes.find(s.lane()); w != nil {
+		return h.queue(ctx, w, s)
 	}
 	w := &heldLane{of: s.lane(), retry: s.release != nil}
 	w.first, w.known = s.first()
-	if p.lanes.hold(w, why.Route, why, time.Now()) {
-		p.sayHeld(ctx, s, w, why)
+	if h.lanes.hold(w, why.Route, why, time.Now()) {
+		h.sayHeld(ctx, s, w, why)
 	}
-	return p.queue(ctx, w, s)
+	return h.queue(ctx, w, s)
 }
 
 // sayHeld logs a route that is held. Names of routes come from rows: of very many
 // only the first are logged, and the health pages name no more either.
-func (p *Pump) sayHeld(ctx context.Context, s *step, w *heldLane, why *publisher.RouteError) {
-	switch n := len(p.lanes.routes); {
+func (h *held) sayHeld(ctx context.Context, s *step, w *heldLane, why *publisher.RouteError) {
+	switch n := len(h.lanes.routes); {
 	case why.Passing:
-		p.log.InfoContext(ctx, "route held for a moment", "reason", why, "lane", w.name())
+		h.log.InfoContext(ctx, "route held for a moment", "reason", why, "lane", w.name())
 	case why.Wanted && n <= shownRoutes:
-		p.log.InfoContext(ctx, "route paused by an operator: its events wait, and whatever is of the same namespace and aggregate type; others go on", "reason", why, "lane", w.name())
+		h.log.InfoContext(ctx, "route paused by an operator: its events wait, and whatever is of the same namespace and aggregate type; others go on", "reason", why, "lane", w.name())
 	case n <= shownRoutes:
-		p.log.ErrorContext(ctx, "route held: its events wait, and whatever is of the same namespace and aggregate type; others go on", "error", why, "lane", w.name(),
+		h.log.ErrorContext(ctx, "route held: its events wait, and whatever is of the same namespace and aggregate type; others go on", "error", why, "lane", w.name(),
 			"first", s.name(), "position", s.at.Commit.String())
 	case n == shownRoutes+1:
-		p.log.ErrorContext(ctx, "very many routes are held; the next are not logged one by one: `outboxctl list --state waiting` lists what waits", "routes", n, "error", why)
+		h.log.ErrorContext(ctx, "very many routes are held; the next are not logged one by one: `outboxctl list --state waiting` lists what waits", "routes", n, "error", why)
 	}
 }
 
 // sayAgain logs a route that is held for another reason than before, or again
 // while it is released.
-func (p *Pump) sayAgain(ctx context.Context, why *publisher.RouteError, of ...any) {
+func (h *held) sayAgain(ctx context.Context, why *publisher.RouteError, of ...any) {
 	if why.Wanted {
-		p.log.InfoContext(ctx, "route held still: paused by an operator", append(of, "reason", why)...)
+		h.log.InfoContext(ctx, "route held still: paused by an operator", append(of, "reason", why)...)
 		return
 	}
-	p.log.ErrorContext(ctx, "route still held", append(of, "error", why)...)
+	h.log.ErrorContext(ctx, "route still held", append(of, "error", why)...)
 }
 
 // queue puts a step behind its lane.
-func (p *Pump) queue(ctx context.Context, w *heldLane, s *step) error {
-	h := heldItem{lane: w, at: s.at, tag: s.tag}
+func (h *held) queue(ctx context.Context, w *heldLane, s *step) error {
+	item := heldItem{lane: w, at: s.at, tag: s.tag}
 	if c := s.it.Control; c != nil {
-		h.id, h.txID = c.ID, c.TxID
+		item.id, item.txID = c.ID, c.TxID
 	} else {
-		h.id, h.txID = s.id(), s.it.Row.TxID
+		item.id, item.txID = s.id(), s.it.Row.TxID
 	}
 	if s.repairing {
-		h.repairing, h.repair, h.at = true, s.repair, p.repairPlace
-		p.repairPlace = p.repairPlace.After()
+		item.repairing, item.repair, item.at = true, s.repair, h.repairPlace
+		h.repairPlace = h.repairPlace.After()
 	}
 	if s.it.Kind != cdc.KindEvent || s.it.Bad != nil {
 		it := *s.it // the batch that it came with is used again
-		h.whole = &it
+		item.whole = &it
 	}
 	if s.release != nil { // part of it may be out, the rest is taken back
-		if err := p.mode.handedAll(ctx); err != nil {
+		if err := h.out.mode.handedAll(ctx); err != nil {
 			return err
 		}
-		h.reopen = s.it.Control.ID
+		item.reopen = s.it.Control.ID
 	}
-	p.lanes.add(h, time.Now())
-	if p.Commands().Skips(h.id) {
-		p.skippedFor = nil // once more
+	h.lanes.add(item, time.Now())
+	if h.out.Commands().Skips(item.id) {
+		h.skippedFor = nil // once more
 	}
-	if h.reopen == uuid.Nil && !p.lanes.toWrite(time.Now()) {
+	if item.reopen == uuid.Nil && !h.lanes.toWrite(time.Now()) {
 		return nil
 	}
-	return p.writeDown(ctx)
+	return h.write(ctx)
 }
 
-// writeDown writes what is held. It has ended then.
-func (p *Pump) writeDown(ctx context.Context) error {
-	items := p.lanes.unwritten
+// write writes what is held. It has ended then.
+func (h *held) write(ctx context.Context) error {
+	items := h.lanes.unwritten
 	if len(items) == 0 {
 		return nil
 	}
 	fault.Crash(fault.BeforeWaiting)
-	if err := p.keeper.write(ctx, items); err != nil {
+	if err := h.keeper.write(ctx, items); err != nil {
 		return err
 	}
 	fault.Crash(fault.AfterWaiting)
 	for i := range items {
-		if err := p.end(items[i].tag, ledger.Waiting); err != nil {
+		if err := h.end(items[i].tag, ledger.Waiting); err != nil {
 			return err
 		}
 	}
-	p.counts.Waited(len(items))
-	p.lanes.written()
-	return nil
-}
-
-// retryHeld tries what is due, and goes on with the release.
-func (p *Pump) retryHeld(ctx context.Context) error {
-	if err := p.skipWaiting(ctx); err != nil {
-		return err
-	}
-	if err := p.try(ctx); err != nil {
-		return err
-	}
-	if p.release == nil && len(p.lanes.ready) > 0 {
-		if err := p.begin(ctx); err != nil {
-			return err
-		}
-	}
-	if p.release == nil {
-		return nil
-	}
-	return p.release.advance(ctx)
-}
-
-// maxTries bounds how many routes are tried between two looks at the stream.
-const maxTries = 64
-
-// try asks whether the routes whose time has come can be used again.
-func (p *Pump) try(ctx context.Context) error {
-	if now := p.Commands(); !slices.Equal(now.Routes, p.pausedFor) {
-		p.pausedFor = now.Routes
-		p.lanes.soon(time.Now())
-	}
-	for range maxTries {
-		r := p.lanes.try(time.Now())
-		if r == nil {
-			return nil
-		}
-		err := p.usable(ctx, r.lanes[0].asking())
-		var route *publisher.RouteError
-		switch {
-		case err == nil, errors.Is(err, publisher.ErrRecord), errors.Is(err, publisher.ErrPartitions):
-			p.lanes.usable(r) // or the release finds what is wrong: it makes letters, and halts
-		case errors.As(err, &route):
-			if p.lanes.refused(r, route, time.Now()) && !route.Passing {
-				p.sayAgain(ctx, route, "route", r.name)
-			}
-		default:
-			return err
-		}
-	}
+	h.counts.Waited(len(items))
+	h.lanes.written()
 	return nil
 }
 
@@ -196,19 +162,19 @@ const shownRoutes = 100
 const laneBytes = 700
 
 // show puts what is held into the metrics and the health pages.
-func (p *Pump) show(now time.Time) {
-	if !p.lanes.changed || now.Sub(p.shown) < showEvery && p.lanes.any() {
+func (h *held) show(now time.Time) {
+	if !h.lanes.changed || now.Sub(h.shown) < showEvery && h.lanes.any() {
 		return
 	}
-	p.lanes.changed, p.shown = false, now
-	maps.DeleteFunc(p.named, func(name string, _ bool) bool { return p.lanes.routes[name] == nil })
+	h.lanes.changed, h.shown = false, now
+	maps.DeleteFunc(h.named, func(name string, _ bool) bool { return h.lanes.routes[name] == nil })
 	held := make(map[string]HeldRoute)
-	for _, w := range p.lanes.byKey {
+	for _, w := range h.lanes.byKey {
 		name := w.route.name
-		if !p.named[name] && len(p.named) >= shownRoutes {
+		if !h.named[name] && len(h.named) >= shownRoutes {
 			name = "others"
 		} else {
-			p.named[name] = true
+			h.named[name] = true
 		}
 		shown, known := held[name]
 		if !known {
@@ -217,19 +183,48 @@ func (p *Pump) show(now time.Time) {
 		shown.Events += w.events + w.fresh
 		held[name] = shown
 	}
-	p.counts.Holding(held)
-	p.Holding(held)
-	p.Lend(len(p.lanes.byKey) * laneBytes)
+	h.counts.Holding(held)
+	h.hooks.Holding(held)
+	h.hooks.Lend(len(h.lanes.byKey) * laneBytes)
 }
 
 // takeUp lets wait what the last session left waiting.
-func (p *Pump) takeUp(held []*heldLane) {
+func (h *held) takeUp(held []*heldLane) {
 	now := time.Now()
 	for _, w := range held {
 		name := w.of.String()
 		if first := w.asking(); first.Row != nil {
-			name = p.routing.routeOf(first)
+			name = h.out.routing.routeOf(first)
 		}
-		p.lanes.hold(w, name, nil, now)
+		h.lanes.hold(w, name, nil, now)
 	}
+}
+
+// sayErased tells of an event that waited and whose row is gone.
+func (h *held) sayErased(ctx context.Context, item *heldItem) {
+	h.counts.Skipped(skippedErased)
+	h.log.WarnContext(ctx, "event erased: it waited for its route, and its row is gone from onceward.outbox",
+		"id", item.id.String(), "position", item.at.Commit.String(), "lane", item.lane.name())
+}
+
+// placeRepair finds the place at which events of a repair wait: before everything
+// that the stream brings, where no checkpoint counts them as read again, and behind
+// those that an earlier session left there.
+func (h *held) placeRepair(ctx context.Context) error {
+	h.repairPlace.Commit = h.out.mode.durable().Order - 1
+	last, err := h.keeper.last(ctx, h.repairPlace.Commit)
+	h.repairPlace.Ordinal = last + 1
+	return err
+}
+
+// sortRepaired puts what the repair left waiting in its order among what waited
+// before: that may be older, or newer.
+func (h *held) sortRepaired(ctx context.Context) error {
+	if !h.lanes.any() {
+		return nil
+	}
+	if err := h.write(ctx); err != nil {
+		return err
+	}
+	return h.keeper.sort(ctx, h.repairPlace.Commit+1)
 }

@@ -272,8 +272,8 @@ func TestARetryWaitsWithItsLaneWhereItStopped(t *testing.T) {
 	}
 	require.NoError(t, p.take(t.Context(), []cdc.Item{control, typed(300, "order"), typed(300, "user"), commitAt(300)}))
 	require.Len(t, sink.got, 1)
-	require.NoError(t, p.writeDown(t.Context()))
-	kept := slices.Clone(p.keeper.(*table).rows)
+	require.NoError(t, p.held.write(t.Context()))
+	kept := slices.Clone(p.held.keeper.(*table).rows)
 	require.Len(t, kept, 3)
 	require.Equal(t, ledger.Place{Commit: 300}, kept[0].at)
 	require.EqualValues(t, 1, kept[0].letter, "one letter is out")
@@ -306,7 +306,7 @@ func TestABrokenRetryGoesOnBehindWhatIsOut(t *testing.T) {
 	ended, err := p.mode.ended()
 	require.NoError(t, err)
 	require.EqualValues(t, 308, ended.Order, "it is written down")
-	kept := p.keeper.(*table)
+	kept := p.held.keeper.(*table)
 	require.EqualValues(t, 2, kept.rows[0].letter)
 	next := testPump(newFakeSink())
 	next.reading.began = ended
@@ -404,7 +404,7 @@ func TestAControlThatActsAgainPassesItsHeldLane(t *testing.T) {
 		_, again := retryOf(letters...)
 		return again
 	}
-	kept := p.keeper.(*table)
+	kept := p.held.keeper.(*table)
 	kept.lanes[1], kept.lastID = ledger.Lane{Namespace: "shop", AggregateType: "order"}, 1
 	kept.rows = []tableRow{{lane: 1, at: ledger.Place{Commit: 300, Ordinal: 1}, id: typed(300, "order").Row.ID}}
 	p.reading.began = ledger.Checkpoint{Order: 100, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 2}}}
@@ -412,6 +412,6 @@ func TestAControlThatActsAgainPassesItsHeldLane(t *testing.T) {
 	require.NoError(t, p.take(t.Context(), []cdc.Item{control}))
 	require.Equal(t, 1, acted)
 	require.Empty(t, sink.got, "its letters are out")
-	require.NoError(t, p.writeDown(t.Context()))
+	require.NoError(t, p.held.write(t.Context()))
 	require.Len(t, kept.rows, 1)
 }

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/ledger"
@@ -37,32 +35,27 @@ type Pump struct {
 	writing
 	reading reading
 	letters deadLetters
+	held    held
 	Hooks
 	log *slog.Logger
 
-	gaps        gapStore
-	repairs     []Gap        // to be published before the stream
-	streams     atomic.Bool  // that is over
-	repairPlace ledger.Place // of the next of its events that waits
+	gaps    gapStore
+	repairs []Gap       // to be published before the stream
+	streams atomic.Bool // that is over
 
-	lanes      *lanes
-	keeper     keeper
-	release    *draining       // nil: none is under way
-	spent      time.Duration   // on the last batch
-	shown      time.Time       // what is held was shown last
-	skippedFor []uuid.UUID     // what waits was looked through for these
-	pausedFor  []string        // routes that were paused at the last try
-	named      map[string]bool // routes that are shown by name
+	release   *draining     // nil: none is under way
+	spent     time.Duration // on the last batch
+	pausedFor []string      // routes that were paused at the last try
 
 	alarm alarm
 }
 
 func newPump(began ledger.Checkpoint, b *progress, log *slog.Logger) *Pump {
-	p := &Pump{progress: b, lanes: newLanes(), log: log}
+	p := &Pump{progress: b, log: log}
 	p.reading = reading{progress: b, began: began, release: began.Release, cursor: began.Cursor, counted: func() int64 { return 0 }}
 	p.output = output{commands: newCommands(), watch: newSinkWatch()}
 	p.letters = deadLetters{progress: b, log: log}
-	p.named = make(map[string]bool)
+	p.held = held{progress: b, out: &p.output, lanes: newLanes(), hooks: &p.Hooks, log: log, named: make(map[string]bool)}
 	p.Hooks = Hooks{Tell: func(Phase, error) {}, Holding: func(map[string]HeldRoute) {}, Lend: func(int) {}}
 	return p
 }
@@ -110,7 +103,7 @@ func (p *Pump) await(ctx context.Context, source Source, used []cdc.Item) ([]cdc
 // wake returns when the pump has something to do though nothing is read.
 func (p *Pump) wake(now time.Time) time.Time {
 	at := now.Add(pulse)
-	for _, other := range []time.Time{p.lanes.wake(), p.mode.wake(now), p.drainWake(now)} {
+	for _, other := range []time.Time{p.held.lanes.wake(), p.mode.wake(now), p.drainWake(now)} {
 		if !other.IsZero() && other.Before(at) {
 			at = other
 		}
@@ -154,12 +147,12 @@ func (p *Pump) take(ctx context.Context, batch []cdc.Item) error {
 // first, and what was handed over is settled. paused says that the stream has
 // nothing more for now.
 func (p *Pump) turn(ctx context.Context, paused bool) error {
-	if p.lanes.any() || p.release != nil {
+	if p.held.lanes.any() || p.release != nil {
 		if err := p.retryHeld(ctx); err != nil {
 			return err
 		}
 	}
-	p.show(time.Now())
+	p.held.show(time.Now())
 	return p.settle(ctx, paused)
 }
 
@@ -169,8 +162,8 @@ func (p *Pump) settle(ctx context.Context, paused bool) error {
 	if err := p.letters.write(ctx); err != nil {
 		return err
 	}
-	if p.lanes.toWrite(time.Now()) {
-		if err := p.writeDown(ctx); err != nil {
+	if p.held.lanes.toWrite(time.Now()) {
+		if err := p.held.write(ctx); err != nil {
 			return err
 		}
 	}
@@ -207,7 +200,7 @@ func (p *Pump) Flush(ctx context.Context) error {
 	if err := p.letters.write(ctx); err != nil {
 		return err
 	}
-	if err := p.writeDown(ctx); err != nil {
+	if err := p.held.write(ctx); err != nil {
 		return err
 	}
 	if err := p.mode.flush(ctx); err != nil {

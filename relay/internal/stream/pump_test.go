@@ -108,7 +108,7 @@ func testPump(sink Sink) *Pump {
 	if f, ok := sink.(Flusher); ok {
 		m.sink = f
 	}
-	p.sink, p.mode, p.keeper = sink, m, newTable()
+	p.sink, p.mode, p.held.keeper = sink, m, newTable()
 	p.letters.store = &fakeLetters{letters: map[uuid.UUID]letters.Dead{}}
 	p.routing = NewRouting("", nil, publisher.Config{})
 	return p

@@ -55,7 +55,7 @@ type gapStore interface {
 func (p *Pump) Repair(ctx context.Context) error {
 	defer p.streams.Store(true)
 	for _, g := range p.repairs {
-		if err := p.placeRepair(ctx); err != nil {
+		if err := p.held.placeRepair(ctx); err != nil {
 			return err
 		}
 		p.log.WarnContext(ctx, "repairing a gap", "gap", g.ID, "cause", g.Cause, "events", g.Events, "after_seq", g.Cursor)
@@ -81,7 +81,7 @@ func (p *Pump) Repair(ctx context.Context) error {
 			}
 			published += int64(len(page))
 		}
-		if err := p.sortRepaired(ctx); err != nil {
+		if err := p.held.sortRepaired(ctx); err != nil {
 			return err
 		}
 		fault.Crash(fault.BeforeRepaired)
@@ -131,7 +131,7 @@ func (p *Pump) repairPage(ctx context.Context, g Gap, page []*outbox.Row, whole 
 	if err := p.gaps.move(ctx, p.reading.repaired, false); err != nil {
 		return err
 	}
-	p.show(time.Now())
+	p.held.show(time.Now())
 	return p.settle(ctx, false)
 }
 
@@ -147,28 +147,6 @@ func (p *Pump) repairRow(ctx context.Context, g Gap, row *outbox.Row) error {
 	s.at.Commit = at
 	p.counts.Read(1)
 	return p.deal(ctx, s)
-}
-
-// sortRepaired puts what the repair left waiting in its order among what waited
-// before: that may be older, or newer.
-func (p *Pump) sortRepaired(ctx context.Context) error {
-	if !p.lanes.any() {
-		return nil
-	}
-	if err := p.writeDown(ctx); err != nil {
-		return err
-	}
-	return p.keeper.sort(ctx, p.repairPlace.Commit+1)
-}
-
-// placeRepair finds the place at which events of a repair wait: before everything
-// that the stream brings, where no checkpoint counts them as read again, and behind
-// those that an earlier session left there.
-func (p *Pump) placeRepair(ctx context.Context) error {
-	p.repairPlace.Commit = p.mode.durable().Order - 1
-	last, err := p.keeper.last(ctx, p.repairPlace.Commit)
-	p.repairPlace.Ordinal = last + 1
-	return err
 }
 
 // FlushRepair is the graceful stop in the middle of a repair.

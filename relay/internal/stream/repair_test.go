@@ -159,7 +159,7 @@ func TestARepairPassesAHeldRoute(t *testing.T) {
 		sink := newFakeSink()
 		p, rows, id := repairing(sink, 3)
 		k := newTable()
-		p.keeper = k
+		p.held.keeper = k
 		mended := time.Now().Add(time.Minute)
 		for _, i := range []int{1, 2} {
 			rows.rows[i].AggregateType = "late"
@@ -175,14 +175,14 @@ func TestARepairPassesAHeldRoute(t *testing.T) {
 		require.True(t, time.Now().Before(mended))
 		require.True(t, rows.closed)
 		require.Len(t, sink.got, 1)
-		require.NoError(t, p.writeDown(t.Context()))
+		require.NoError(t, p.held.write(t.Context()))
 		require.Len(t, k.rows, 2)
 		at := ledger.Place{Commit: p.reading.began.Order - 1, Ordinal: 1}
 		require.Equal(t, []ledger.Place{at, at.After()}, []ledger.Place{k.rows[0].at, k.rows[1].at})
 		k.restart(&p.reading.began)
 		require.Len(t, k.rows, 2, "no checkpoint takes them for read again")
-		require.NoError(t, p.placeRepair(t.Context()))
-		require.Equal(t, at.After().After(), p.repairPlace)
+		require.NoError(t, p.held.placeRepair(t.Context()))
+		require.Equal(t, at.After().After(), p.held.repairPlace)
 		pass(time.Until(mended) + holdMax)
 		require.NoError(t, p.turn(t.Context(), true))
 		require.Len(t, sink.got, 3)
@@ -200,7 +200,7 @@ func TestARepairPassesAFullPark(t *testing.T) {
 		sink := newFakeSink()
 		p, rows, _ := repairing(sink, 4)
 		k := newTable()
-		p.keeper = k
+		p.held.keeper = k
 		p.routing = NewRouting("", []string{PolicyParkAggregate}, publisher.Config{Routes: []publisher.Route{{Topic: "t"}}})
 		kept := p.letters.store.(*fakeLetters)
 		kept.limit = 1

@@ -24,20 +24,20 @@ func (r *retry) skip(ctx context.Context, s *step, l *letters.Letter) (done bool
 // retries that wait: it may be about one of their letters.
 func (p *Pump) skipWaiting(ctx context.Context) error {
 	now := p.Commands()
-	if slices.Equal(now.Skip, p.skippedFor) || !p.lanes.any() {
+	if slices.Equal(now.Skip, p.held.skippedFor) || !p.held.lanes.any() {
 		return nil
 	}
-	if err := p.writeDown(ctx); err != nil {
+	if err := p.held.write(ctx); err != nil {
 		return err
 	}
-	found, err := p.keeper.find(ctx, now.Skip)
+	found, err := p.held.keeper.find(ctx, now.Skip)
 	if err != nil {
 		return err
 	}
-	p.skippedFor = now.Skip
-	for _, w := range p.lanes.byKey {
-		if w.retry && p.lanes.routes[w.route.name] == w.route {
-			p.lanes.usable(w.route)
+	p.held.skippedFor = now.Skip
+	for _, w := range p.held.lanes.byKey {
+		if w.retry && p.held.lanes.routes[w.route.name] == w.route {
+			p.held.lanes.usable(w.route)
 		}
 	}
 	for i := range found {
@@ -52,17 +52,17 @@ func (p *Pump) skipWaiting(ctx context.Context) error {
 // session that ends between the two leaves the rest to the next one. What a release
 // has handed over already is published.
 func (p *Pump) skipHeld(ctx context.Context, h *heldItem) error {
-	w := p.lanes.numbered(h.lane.id)
+	w := p.held.lanes.numbered(h.lane.id)
 	if w == nil || p.handedOver(w, h.at) {
 		return nil
 	}
 	h.lane = w
 	switch h.status {
 	case heldInvisible:
-		p.skippedFor = nil // once more
+		p.held.skippedFor = nil // once more
 		return nil
 	case heldErased:
-		p.sayErased(ctx, h)
+		p.held.sayErased(ctx, h)
 	case heldDead: // and waits still
 	case heldHere:
 		s := step{it: h.item(), at: h.at, tag: noTag, released: true}
@@ -73,12 +73,12 @@ func (p *Pump) skipHeld(ctx context.Context, h *heldItem) error {
 			return err
 		}
 	}
-	if err := p.keeper.drop(ctx, h); err != nil {
+	if err := p.held.keeper.drop(ctx, h); err != nil {
 		return err
 	}
 	fault.Crash(fault.AfterDrop)
 	w.events--
-	p.lanes.leave(w) // another one may be the first now, or none
+	p.held.lanes.leave(w) // another one may be the first now, or none
 	return nil
 }
 
@@ -86,11 +86,4 @@ func (p *Pump) skipHeld(ctx context.Context, h *heldItem) error {
 func (p *Pump) handedOver(w *heldLane, at ledger.Place) bool {
 	d, cursor := p.release, p.reading.cursor
 	return d != nil && cursor.Lane < len(d.lanes) && d.lanes[cursor.Lane] == w && at.Before(cursor.From)
-}
-
-// sayErased tells of an event that waited and whose row is gone.
-func (p *Pump) sayErased(ctx context.Context, h *heldItem) {
-	p.counts.Skipped(skippedErased)
-	p.log.WarnContext(ctx, "event erased: it waited for its route, and its row is gone from onceward.outbox",
-		"id", h.id.String(), "position", h.at.Commit.String(), "lane", h.lane.name())
 }

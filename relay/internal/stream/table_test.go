@@ -256,8 +256,8 @@ func (k *table) takeUp(p *Pump) {
 		held = append(held, w)
 	}
 	slices.SortFunc(held, func(a, b *heldLane) int { return int(a.id - b.id) })
-	p.keeper = k
-	p.takeUp(held)
+	p.held.keeper = k
+	p.held.takeUp(held)
 }
 
 func savedAt(c ledger.Checkpoint) *atomic.Pointer[ledger.Checkpoint] {

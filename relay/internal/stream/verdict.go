@@ -80,8 +80,8 @@ type decision struct {
 // repaired, comes from the table: it has no letter, and is the table's to publish.
 func (p *Pump) atTurn(ctx context.Context, s *step) (t decision, err error) {
 	t.step, t.control = s, s.it.Kind == cdc.KindControl
-	if !s.released && !s.again && p.lanes.any() {
-		t.lane = p.lanes.find(s.lane())
+	if !s.released && !s.again && p.held.lanes.any() {
+		t.lane = p.held.lanes.find(s.lane())
 		t.held = t.lane != nil
 	}
 	if t.control {
@@ -129,7 +129,7 @@ func (p *Pump) deal(ctx context.Context, s *step) error {
 	}
 	var route *publisher.RouteError
 	if errors.As(err, &route) {
-		return p.hold(ctx, s, route)
+		return p.held.hold(ctx, s, route)
 	}
 	return err
 }
@@ -160,7 +160,7 @@ func (p *Pump) act(ctx context.Context, t *decision) (again bool, err error) {
 		if t.lane == nil {
 			return false, t.why
 		}
-		return false, p.queue(ctx, t.lane, t.step)
+		return false, p.held.queue(ctx, t.lane, t.step)
 	case carryOut:
 		return false, p.carryOut(ctx, t.step)
 	case skip:

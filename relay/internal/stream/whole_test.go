@@ -181,7 +181,7 @@ func (g *ground) session(t require.TestingT) (*Pump, *exactlyOnce, *fakeSource) 
 	l := &fakeLedger{g: g}
 	m := &exactlyOnce{
 		idle:     ledger.Idle{Segment: 16 << 20},
-		progress: b, tx: l, interval: 100 * time.Millisecond, maxBytes: 600, cut: p.reading.cut, before: p.writeDown, committed: time.Now(),
+		progress: b, tx: l, interval: 100 * time.Millisecond, maxBytes: 600, cut: p.reading.cut, before: p.held.write, committed: time.Now(),
 		tick: func(context.Context) (int64, error) { g.tick++; return g.tick, g.mayCrash("after the tick") },
 	}
 	m.known.Position, m.known.Reach = c.Order, c.Reach
