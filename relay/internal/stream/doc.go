@@ -31,7 +31,8 @@
 //     ended; progress.go: what has; sink_watch.go: since when Kafka owes an answer;
 //     commands.go: the operator's
 //   - held.go, pure: which lanes are held and when they are tried; hold.go: what of them is
-//     written down and shown; waiting.go: the table; drain.go: a release, which publishes what waited
+//     written down and shown; waiting.go: the table; releases.go: how what waits goes out again, and drain.go:
+//     a release, which publishes it
 //   - letters.go: what becomes a dead letter; letter_store.go: where it is kept; halt.go: what waits for an operator, or
 //     for ever; control.go: controls, and the letters that they release; skip.go
 //   - repair.go: the gaps, before the stream

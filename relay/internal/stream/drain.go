@@ -1,10 +1,8 @@
 package stream
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/onceward/onceward/internal/fault"
@@ -34,61 +32,6 @@ const drainTime = 5 * time.Second
 // is looked for again.
 const invisibleWait = 100 * time.Millisecond
 
-// begin starts a release of the lanes that are ready, those with the least first, but
-// those last that the release before was refused at: each of them ends one.
-func (p *Pump) begin(ctx context.Context) error {
-	if err := p.held.write(ctx); err != nil { // each has its number then
-		return err
-	}
-	var ready, empty []*heldLane
-	for _, w := range p.held.lanes.ready {
-		if w.empty() {
-			empty = append(empty, w)
-		} else {
-			ready = append(ready, w)
-		}
-	}
-	p.held.lanes.ready = nil
-	if err := p.openEmpty(ctx, empty); err != nil || len(ready) == 0 {
-		return err
-	}
-	slices.SortStableFunc(ready, func(a, b *heldLane) int {
-		switch {
-		case a.refused == b.refused:
-			return cmp.Compare(a.events, b.events)
-		case b.refused:
-			return -1
-		}
-		return 1
-	})
-	fault.Crash(fault.BeforeRelease)
-	if err := p.held.keeper.begin(ctx, p.reading.release+1, ready); err != nil {
-		return err
-	}
-	fault.Crash(fault.AfterRelease)
-	p.reading.release++
-	p.reading.cursor = ledger.Cursor{}
-	p.release = &draining{p: p, lanes: ready, began: time.Now()}
-	p.reading.mark()
-	return nil
-}
-
-// openEmpty opens lanes of which all that waited was given up. No release is under
-// way: what another one had handed over of them is forgotten by now.
-func (p *Pump) openEmpty(ctx context.Context, empty []*heldLane) error {
-	if len(empty) == 0 {
-		return nil
-	}
-	if err := p.held.keeper.open(ctx, empty); err != nil {
-		return err
-	}
-	for _, w := range empty {
-		p.held.lanes.opened(w)
-		p.log.InfoContext(ctx, "route released: nothing waits for it any more", "lane", w.name(), "route", w.route.name)
-	}
-	return nil
-}
-
 // advance goes on with the release for as long as it has had no turn, one page at
 // least, and ends it when it can.
 func (d *draining) advance(ctx context.Context) error {
@@ -101,7 +44,7 @@ func (d *draining) advance(ctx context.Context) error {
 		if err := p.settle(ctx, false); err != nil {
 			return err
 		}
-		if time.Since(began) >= p.spent {
+		if time.Since(began) >= p.releases.spent {
 			break
 		}
 	}
@@ -128,7 +71,7 @@ func (d *draining) end(ctx context.Context) error {
 		return err
 	}
 	fault.Crash(fault.AfterReleased)
-	p.release = nil
+	p.releases.current = nil
 	return nil
 }
 
@@ -252,76 +195,4 @@ func (d *draining) refuseAgain(ctx context.Context, w *heldLane, why *publisher.
 	}
 	p.held.lanes.ready = append(p.held.lanes.ready, d.lanes[p.reading.cursor.Lane+1:]...)
 	d.over = true
-}
-
-// drainShare: a release has one such part of the time that the stream had.
-const drainShare = 3
-
-// drainPoll is how often a release that is over looks for its checkpoint.
-const drainPoll = 20 * time.Millisecond
-
-// drainWake returns when the release has something to do; zero when there is
-// none.
-func (p *Pump) drainWake(now time.Time) time.Time {
-	switch {
-	case p.release == nil && len(p.held.lanes.ready) > 0:
-		return now
-	case p.release == nil:
-		return time.Time{}
-	case p.release.over:
-		return now.Add(drainPoll)
-	}
-	if p.release.paused.After(now) {
-		return p.release.paused
-	}
-	return now
-}
-
-// retryHeld tries what is due, and goes on with the release.
-func (p *Pump) retryHeld(ctx context.Context) error {
-	if err := p.skipWaiting(ctx); err != nil {
-		return err
-	}
-	if err := p.try(ctx); err != nil {
-		return err
-	}
-	if p.release == nil && len(p.held.lanes.ready) > 0 {
-		if err := p.begin(ctx); err != nil {
-			return err
-		}
-	}
-	if p.release == nil {
-		return nil
-	}
-	return p.release.advance(ctx)
-}
-
-// maxTries bounds how many routes are tried between two looks at the stream.
-const maxTries = 64
-
-// try asks whether the routes whose time has come can be used again.
-func (p *Pump) try(ctx context.Context) error {
-	if now := p.Commands(); !slices.Equal(now.Routes, p.pausedFor) {
-		p.pausedFor = now.Routes
-		p.held.lanes.soon(time.Now())
-	}
-	for range maxTries {
-		r := p.held.lanes.try(time.Now())
-		if r == nil {
-			return nil
-		}
-		err := p.usable(ctx, r.lanes[0].asking())
-		var route *publisher.RouteError
-		switch {
-		case err == nil, errors.Is(err, publisher.ErrRecord), errors.Is(err, publisher.ErrPartitions):
-			p.held.lanes.usable(r) // or the release finds what is wrong: it makes letters, and halts
-		case errors.As(err, &route):
-			if p.held.lanes.refused(r, route, time.Now()) && !route.Passing {
-				p.held.sayAgain(ctx, route, "route", r.name)
-			}
-		default:
-			return err
-		}
-	}
-	return nil
 }

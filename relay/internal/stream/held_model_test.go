@@ -206,7 +206,7 @@ func (m *idempotentModel) last() {
 		require.NoError(m.t, m.turn())
 		m.kafka(true)
 		m.saved = save(m.t, m.p)
-		if !m.p.held.lanes.any() && m.p.release == nil {
+		if !m.p.held.lanes.any() && m.p.releases.current == nil {
 			return
 		}
 	}

@@ -78,7 +78,7 @@ func save(t require.TestingT, p *Pump) ledger.Checkpoint {
 // releaseAll publishes everything that waits, with a checkpoint wherever one is due.
 func releaseAll(t require.TestingT, p *Pump) {
 	for range 10_000 {
-		if !p.held.lanes.any() && p.release == nil {
+		if !p.held.lanes.any() && p.releases.current == nil {
 			return
 		}
 		for _, r := range p.held.lanes.due {
@@ -128,7 +128,7 @@ func TestAHeldRouteHoldsItsLaneOnly(t *testing.T) {
 			require.Equal(t, ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 2}, Release: 1, Cursor: ledger.Cursor{Lane: 1}}, save(t, p).Reach)
 		})
 		require.False(t, p.held.lanes.any())
-		require.Nil(t, p.release)
+		require.Nil(t, p.releases.current)
 		require.Empty(t, p.held.keeper.(*table).rows)
 		require.Empty(t, p.held.keeper.(*table).lanes)
 	})
@@ -150,7 +150,7 @@ func TestWhatIsReadDuringTheReleaseComesAfterIt(t *testing.T) {
 	for _, r := range p.held.lanes.due {
 		r.next = time.Time{}
 	}
-	p.spent = 0
+	p.releases.spent = 0
 	require.NoError(t, p.turn(t.Context(), false))
 	require.Len(t, sink.keys("order"), 3, "one page")
 	late := typed(200, "order")
@@ -185,7 +185,7 @@ func TestAStopInsideAReleaseKnowsWhatHasEnded(t *testing.T) {
 	for _, r := range p.held.lanes.due {
 		r.next = time.Time{}
 	}
-	p.spent = 0
+	p.releases.spent = 0
 	require.ErrorIs(t, p.turn(t.Context(), false), stop)
 	require.Len(t, sink.keys("order"), 2)
 	acknowledgeAll(p, sink)
@@ -291,7 +291,7 @@ func TestACommitThatIsNotVisibleIsWaitedForAndAnErasedRowEnds(t *testing.T) {
 	require.Empty(t, sink.tags(), "the second waits, and the third behind it")
 	require.Equal(t, 1, tallyOf(p).skips[skippedErased])
 	kept.hidden = nil
-	p.release.paused = time.Time{}
+	p.releases.current.paused = time.Time{}
 	releaseAll(t, p)
 	require.Equal(t, keysOfItems(batch[1:]...), sink.keys(""))
 	require.EqualValues(t, 1, p.ledger.Ends()[ledger.Erased])
@@ -318,7 +318,7 @@ func TestAReleaseOfErasedRowsEndsBesideASilentStream(t *testing.T) {
 		})
 		require.Empty(t, g.visible)
 		require.Empty(t, g.table.rows)
-		require.Nil(t, p.release)
+		require.Nil(t, p.releases.current)
 		require.False(t, p.held.lanes.any())
 	})
 }

@@ -51,7 +51,7 @@ func TestATryLeavesToTheReleaseWhatIsNoRefusal(t *testing.T) {
 		require.NoError(t, p.held.write(t.Context()))
 		now = why
 		p.held.lanes.due[0].next = time.Time{}
-		require.NoError(t, p.try(t.Context()))
+		require.NoError(t, p.releases.try(t.Context()))
 		require.Len(t, p.held.lanes.ready, 1)
 	}
 }
@@ -77,7 +77,7 @@ func TestALaneThatIsRefusedAgainGoesLast(t *testing.T) {
 		}
 	}
 	settle := func() {
-		for turned := false; !turned || p.release != nil; turned = true {
+		for turned := false; !turned || p.releases.current != nil; turned = true {
 			require.NoError(t, p.turn(t.Context(), true))
 			acknowledgeAll(p, sink)
 			save(t, p)
@@ -88,8 +88,8 @@ func TestALaneThatIsRefusedAgainGoesLast(t *testing.T) {
 	require.True(t, p.held.lanes.byKey[ledger.Lane{Namespace: "shop", AggregateType: "full"}].refused, "the one with the least came first")
 	open["big"] = true
 	free()
-	require.NoError(t, p.begin(t.Context()))
-	require.Equal(t, "big", p.release.lanes[0].of.AggregateType, "though it has more")
+	require.NoError(t, p.releases.begin(t.Context()))
+	require.Equal(t, "big", p.releases.current.lanes[0].of.AggregateType, "though it has more")
 	settle()
 	require.Len(t, sink.keys("big"), 2)
 }
@@ -125,9 +125,9 @@ func TestAResumedRouteIsTriedAtOnce(t *testing.T) {
 		require.ElementsMatch(t, first, slices.Collect(maps.Keys(shown)))
 	}
 	paused = false
-	require.NoError(t, p.try(t.Context()))
+	require.NoError(t, p.releases.try(t.Context()))
 	require.Empty(t, p.held.lanes.ready)
 	p.SetCommands(state.Commands{Routes: []string{"another"}})
-	require.NoError(t, p.try(t.Context()))
+	require.NoError(t, p.releases.try(t.Context()))
 	require.Len(t, p.held.lanes.ready, 1)
 }

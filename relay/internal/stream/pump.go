@@ -36,16 +36,14 @@ type Pump struct {
 	reading reading
 	letters deadLetters
 	held    held
+
+	releases releases
 	Hooks
 	log *slog.Logger
 
 	gaps    gapStore
 	repairs []Gap       // to be published before the stream
 	streams atomic.Bool // that is over
-
-	release   *draining     // nil: none is under way
-	spent     time.Duration // on the last batch
-	pausedFor []string      // routes that were paused at the last try
 
 	alarm alarm
 }
@@ -56,6 +54,7 @@ func newPump(began ledger.Checkpoint, b *progress, log *slog.Logger) *Pump {
 	p.output = output{commands: newCommands(), watch: newSinkWatch()}
 	p.letters = deadLetters{progress: b, log: log}
 	p.held = held{progress: b, out: &p.output, lanes: newLanes(), hooks: &p.Hooks, log: log, named: make(map[string]bool)}
+	p.releases = releases{held: &p.held, reading: &p.reading, letters: &p.letters, p: p}
 	p.Hooks = Hooks{Tell: func(Phase, error) {}, Holding: func(map[string]HeldRoute) {}, Lend: func(int) {}}
 	return p
 }
@@ -79,7 +78,7 @@ func (p *Pump) Run(ctx context.Context, source Source) error {
 		if err := p.take(ctx, taken); err != nil {
 			return err
 		}
-		p.spent = time.Since(began) / drainShare
+		p.releases.spent = time.Since(began) / drainShare
 		if err := p.turn(ctx, len(taken) == 0); err != nil {
 			return err
 		}
@@ -103,7 +102,7 @@ func (p *Pump) await(ctx context.Context, source Source, used []cdc.Item) ([]cdc
 // wake returns when the pump has something to do though nothing is read.
 func (p *Pump) wake(now time.Time) time.Time {
 	at := now.Add(pulse)
-	for _, other := range []time.Time{p.held.lanes.wake(), p.mode.wake(now), p.drainWake(now)} {
+	for _, other := range []time.Time{p.held.lanes.wake(), p.mode.wake(now), p.releases.wake(now)} {
 		if !other.IsZero() && other.Before(at) {
 			at = other
 		}
@@ -147,8 +146,8 @@ func (p *Pump) take(ctx context.Context, batch []cdc.Item) error {
 // first, and what was handed over is settled. paused says that the stream has
 // nothing more for now.
 func (p *Pump) turn(ctx context.Context, paused bool) error {
-	if p.held.lanes.any() || p.release != nil {
-		if err := p.retryHeld(ctx); err != nil {
+	if p.held.lanes.any() || p.releases.current != nil {
+		if err := p.releases.turn(ctx); err != nil {
 			return err
 		}
 	}
@@ -182,10 +181,10 @@ func (p *Pump) settle(ctx context.Context, paused bool) error {
 		if err := p.pause(ctx); err != nil {
 			return err
 		}
-		if p.release != nil && p.release.inPage {
+		if p.releases.current != nil && p.releases.current.inPage {
 			continue // what was read of it would go out all the same
 		}
-		if err := p.skipWaiting(ctx); err != nil {
+		if err := p.releases.skipWaiting(ctx); err != nil {
 			return err
 		}
 	}

@@ -22,26 +22,26 @@ func (r *retry) skip(ctx context.Context, s *step, l *letters.Letter) (done bool
 
 // skipWaiting gives up events that wait, because an operator said so, and tries
 // retries that wait: it may be about one of their letters.
-func (p *Pump) skipWaiting(ctx context.Context) error {
-	now := p.Commands()
-	if slices.Equal(now.Skip, p.held.skippedFor) || !p.held.lanes.any() {
+func (r *releases) skipWaiting(ctx context.Context) error {
+	now := r.out.Commands()
+	if slices.Equal(now.Skip, r.skippedFor) || !r.lanes.any() {
 		return nil
 	}
-	if err := p.held.write(ctx); err != nil {
+	if err := r.write(ctx); err != nil {
 		return err
 	}
-	found, err := p.held.keeper.find(ctx, now.Skip)
+	found, err := r.keeper.find(ctx, now.Skip)
 	if err != nil {
 		return err
 	}
-	p.held.skippedFor = now.Skip
-	for _, w := range p.held.lanes.byKey {
-		if w.retry && p.held.lanes.routes[w.route.name] == w.route {
-			p.held.lanes.usable(w.route)
+	r.skippedFor = now.Skip
+	for _, w := range r.lanes.byKey {
+		if w.retry && r.lanes.routes[w.route.name] == w.route {
+			r.lanes.usable(w.route)
 		}
 	}
 	for i := range found {
-		if err := p.skipHeld(ctx, &found[i]); err != nil {
+		if err := r.skipHeld(ctx, &found[i]); err != nil {
 			return err
 		}
 	}
@@ -51,39 +51,39 @@ func (p *Pump) skipWaiting(ctx context.Context) error {
 // skipHeld gives up one that waits: its letter first, then it waits no more. A
 // session that ends between the two leaves the rest to the next one. What a release
 // has handed over already is published.
-func (p *Pump) skipHeld(ctx context.Context, h *heldItem) error {
-	w := p.held.lanes.numbered(h.lane.id)
-	if w == nil || p.handedOver(w, h.at) {
+func (r *releases) skipHeld(ctx context.Context, h *heldItem) error {
+	w := r.lanes.numbered(h.lane.id)
+	if w == nil || r.handedOver(w, h.at) {
 		return nil
 	}
 	h.lane = w
 	switch h.status {
 	case heldInvisible:
-		p.held.skippedFor = nil // once more
+		r.skippedFor = nil // once more
 		return nil
 	case heldErased:
-		p.held.sayErased(ctx, h)
+		r.sayErased(ctx, h)
 	case heldDead: // and waits still
 	case heldHere:
 		s := step{it: h.item(), at: h.at, tag: noTag, released: true}
 		if s.it.Kind == cdc.KindControl {
 			return nil
 		}
-		if done, err := p.letters.skip(ctx, &s, "it waited for its route"); err != nil || !done {
+		if done, err := r.letters.skip(ctx, &s, "it waited for its route"); err != nil || !done {
 			return err
 		}
 	}
-	if err := p.held.keeper.drop(ctx, h); err != nil {
+	if err := r.keeper.drop(ctx, h); err != nil {
 		return err
 	}
 	fault.Crash(fault.AfterDrop)
 	w.events--
-	p.held.lanes.leave(w) // another one may be the first now, or none
+	r.lanes.leave(w) // another one may be the first now, or none
 	return nil
 }
 
 // handedOver reports whether the release has come past a place of a lane.
-func (p *Pump) handedOver(w *heldLane, at ledger.Place) bool {
-	d, cursor := p.release, p.reading.cursor
+func (r *releases) handedOver(w *heldLane, at ledger.Place) bool {
+	d, cursor := r.current, r.reading.cursor
 	return d != nil && cursor.Lane < len(d.lanes) && d.lanes[cursor.Lane] == w && at.Before(cursor.From)
 }

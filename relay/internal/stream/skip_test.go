@@ -71,7 +71,7 @@ func releaseTurns(t *testing.T, p *Pump) {
 		acknowledgeAll(p, p.sink.(*fakeSink))
 		save(t, p)
 	}
-	require.Nil(t, p.release)
+	require.Nil(t, p.releases.current)
 	require.Empty(t, p.held.lanes.ready)
 }
 
@@ -114,10 +114,10 @@ func TestSkipBesideARelease(t *testing.T) {
 	for _, r := range p.held.lanes.due {
 		r.next = time.Time{}
 	}
-	p.spent = time.Hour
+	p.releases.spent = time.Hour
 	require.NoError(t, p.turn(t.Context(), true))
 	require.Len(t, sink.got, 3)
-	require.True(t, p.release.over, "refused at the fourth")
+	require.True(t, p.releases.current.over, "refused at the fourth")
 	p.told(batch[0].Row.ID, batch[3].Row.ID)
 	require.NoError(t, p.turn(t.Context(), true))
 	require.Equal(t, keysOfItems(batch[3]), p.letters.store.(*fakeLetters).skipped)
@@ -206,7 +206,7 @@ func TestTwoSkipsOfALaneThatSharesItsRoute(t *testing.T) {
 	require.NoError(t, p.take(t.Context(), batch))
 	require.NoError(t, p.held.write(t.Context()))
 	p.told(keysOfItems(batch[:2]...)...)
-	require.NoError(t, p.skipWaiting(t.Context()))
+	require.NoError(t, p.releases.skipWaiting(t.Context()))
 	require.Len(t, p.held.lanes.ready, 1)
 	require.Len(t, p.held.lanes.routes["shop.all"].lanes, 1)
 	sink.refuse = nil
