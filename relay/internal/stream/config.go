@@ -105,6 +105,3 @@ func (p *Pump) ExactlyOnce(tx Transactional, conf Transactions) {
 	m.known.Position, m.known.Reach = p.reading.began.Order, p.reading.began.Reach
 	p.sink, p.mode = watchedSink{tx, p.watch}, m
 }
-
-// Repaired reports whether the gaps are published, and the stream is read.
-func (p *Pump) Repaired() bool { return p.streams.Load() }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/onceward/onceward/cdc"
@@ -33,6 +32,7 @@ type Pump struct {
 	*progress
 	output
 	writing
+	repair
 	reading reading
 	letters deadLetters
 	held    held
@@ -40,10 +40,6 @@ type Pump struct {
 	releases releases
 	Hooks
 	log *slog.Logger
-
-	gaps    gapStore
-	repairs []Gap       // to be published before the stream
-	streams atomic.Bool // that is over
 
 	alarm alarm
 }
@@ -55,6 +51,7 @@ func newPump(began ledger.Checkpoint, b *progress, log *slog.Logger) *Pump {
 	p.letters = deadLetters{progress: b, log: log}
 	p.held = held{progress: b, out: &p.output, lanes: newLanes(), hooks: &p.Hooks, log: log, named: make(map[string]bool)}
 	p.releases = releases{held: &p.held, reading: &p.reading, letters: &p.letters, p: p}
+	p.repair = repair{p: p}
 	p.Hooks = Hooks{Tell: func(Phase, error) {}, Holding: func(map[string]HeldRoute) {}, Lend: func(int) {}}
 	return p
 }

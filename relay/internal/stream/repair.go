@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -48,35 +49,47 @@ type gapStore interface {
 	behind(ctx context.Context, g Gap) (int64, error)
 }
 
+// repair publishes the gaps, before anything else; how far it has come is in the reading.
+type repair struct {
+	p       *Pump
+	gaps    gapStore
+	repairs []Gap       // to be published before the stream
+	streams atomic.Bool // that is over
+}
+
+// Repaired reports whether the gaps are published, and the stream is read.
+func (r *repair) Repaired() bool { return r.streams.Load() }
+
 // Repair publishes the events of the gaps, page by page, before anything of the
 // stream: aggregates keep the order of their events' seq, which is that of their
 // commits where the writers of an aggregate wait for one another. What meets a route
 // that is held waits there; nothing is released meanwhile.
-func (p *Pump) Repair(ctx context.Context) error {
-	defer p.streams.Store(true)
-	for _, g := range p.repairs {
+func (r *repair) Repair(ctx context.Context) error {
+	p := r.p
+	defer r.streams.Store(true)
+	for _, g := range r.repairs {
 		if err := p.held.placeRepair(ctx); err != nil {
 			return err
 		}
 		p.log.WarnContext(ctx, "repairing a gap", "gap", g.ID, "cause", g.Cause, "events", g.Events, "after_seq", g.Cursor)
-		earlier, err := p.gaps.behind(ctx, g)
+		earlier, err := r.gaps.behind(ctx, g)
 		if err != nil {
 			return err
 		}
-		if err := p.gaps.open(ctx, g); err != nil {
+		if err := r.gaps.open(ctx, g); err != nil {
 			return err
 		}
 		p.reading.repaired = ledger.Repair{Gap: g.ID, Cursor: g.Cursor}
 		published := int64(0)
 		for {
-			page, whole, err := p.gaps.next(ctx)
+			page, whole, err := r.gaps.next(ctx)
 			if err != nil {
 				return err
 			}
 			if len(page) == 0 {
 				break
 			}
-			if err := p.repairPage(ctx, g, page, whole); err != nil {
+			if err := r.repairPage(ctx, g, page, whole); err != nil {
 				return err
 			}
 			published += int64(len(page))
@@ -85,19 +98,19 @@ func (p *Pump) Repair(ctx context.Context) error {
 			return err
 		}
 		fault.Crash(fault.BeforeRepaired)
-		if err := p.gaps.move(ctx, p.reading.repaired, true); err != nil {
+		if err := r.gaps.move(ctx, p.reading.repaired, true); err != nil {
 			return err
 		}
 		p.reading.repaired = ledger.Repair{}
-		p.sayRepaired(ctx, g, published, earlier)
+		r.sayRepaired(ctx, g, published, earlier)
 	}
 	return nil
 }
 
 // sayRepaired says what a repair came to: the gap's count is of when it was found, and
 // rows may be gone since. What earlier sessions published of it is known by its rows.
-func (p *Pump) sayRepaired(ctx context.Context, g Gap, published, earlier int64) {
-	log := p.log.With("gap", g.ID, "events", published, "earlier_sessions", earlier, "counted", g.Events)
+func (r *repair) sayRepaired(ctx context.Context, g Gap, published, earlier int64) {
+	log := r.p.log.With("gap", g.ID, "events", published, "earlier_sessions", earlier, "counted", g.Events)
 	if missing := g.Events - published - earlier; missing > 0 {
 		log.WarnContext(ctx, "the gap is repaired, but not all events that were counted in it: the others have no row any more, by retention or a DELETE, "+
 			"or became dead letters or waiting events meanwhile; those that have no row were not published, unless earlier sessions of this repair did", "missing", missing)
@@ -109,9 +122,10 @@ func (p *Pump) sayRepaired(ctx context.Context, g Gap, published, earlier int64)
 // repairPage publishes a page, and makes it durable that it did. Rows that somebody
 // wrote with a seq of his own may share it: the cursor does not pass one before the
 // last of them is published. A session that ends among them repeats them.
-func (p *Pump) repairPage(ctx context.Context, g Gap, page []*outbox.Row, whole bool) error {
+func (r *repair) repairPage(ctx context.Context, g Gap, page []*outbox.Row, whole bool) error {
+	p := r.p
 	for i, row := range page {
-		if err := p.repairRow(ctx, g, row); err != nil {
+		if err := r.repairRow(ctx, g, row); err != nil {
 			return err
 		}
 		if i+1 < len(page) && page[i+1].Seq > row.Seq || i+1 == len(page) && whole {
@@ -128,14 +142,15 @@ func (p *Pump) repairPage(ctx context.Context, g Gap, page []*outbox.Row, whole 
 		return err
 	}
 	fault.Crash(fault.BeforeCursor)
-	if err := p.gaps.move(ctx, p.reading.repaired, false); err != nil {
+	if err := r.gaps.move(ctx, p.reading.repaired, false); err != nil {
 		return err
 	}
 	p.held.show(time.Now())
 	return p.settle(ctx, false)
 }
 
-func (p *Pump) repairRow(ctx context.Context, g Gap, row *outbox.Row) error {
+func (r *repair) repairRow(ctx context.Context, g Gap, row *outbox.Row) error {
+	p := r.p
 	s := &step{it: &cdc.Item{Kind: cdc.KindEvent, Row: row, Commit: p.reading.began.Order}, repairing: true, tag: p.reading.open()}
 	if !g.First {
 		s.repair = g.ID
@@ -150,11 +165,12 @@ func (p *Pump) repairRow(ctx context.Context, g Gap, row *outbox.Row) error {
 }
 
 // FlushRepair is the graceful stop in the middle of a repair.
-func (p *Pump) FlushRepair(ctx context.Context) error {
+func (r *repair) FlushRepair(ctx context.Context) error {
+	p := r.p
 	if p.reading.repaired.Gap == uuid.Nil {
 		return nil
 	}
-	return p.gaps.move(ctx, p.reading.repaired, false)
+	return r.gaps.move(ctx, p.reading.repaired, false)
 }
 
 // gapRows is [gapStore]. The ids are sorted once, by a cursor that outlives
