@@ -142,3 +142,13 @@ func (r *retry) letter(ctx context.Context, s *step, l *letters.Letter) error {
 	}
 	return nil
 }
+
+// skip gives up a letter whose retry is under way, or held.
+func (r *retry) skip(ctx context.Context, s *step, l *letters.Letter) (done bool, err error) {
+	if done, err = r.pages.Skip(ctx, l); err != nil || !done {
+		return false, err
+	}
+	delete(r.p.letters.refused, l.ID)
+	r.p.log.WarnContext(ctx, "retried dead letter given up: an operator said so", "key", l.Key(), "control", s.it.Control.ID)
+	return true, nil
+}

@@ -2,10 +2,12 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/onceward/onceward/internal/printed"
+	"github.com/onceward/onceward/publisher"
 )
 
 // halt waits for the operator's command about an event that can never become a
@@ -69,4 +71,12 @@ func (p *Pump) pause(ctx context.Context) error {
 		return ctx.Err()
 	}
 	return nil
+}
+
+// explain adds the event to an error that ends the session.
+func explain(s *step, err error) error {
+	if errors.Is(err, publisher.ErrRecord) {
+		return fmt.Errorf("event %s (aggregate %s, commit at %s) cannot be published: %w", printed.Key(s.it.Row), printed.Clip(s.it.Row.AggregateType, printed.MaxName), s.at.Commit, err)
+	}
+	return err
 }

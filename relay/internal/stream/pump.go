@@ -3,7 +3,6 @@ package stream
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"time"
@@ -11,8 +10,6 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/ledger"
-	"github.com/onceward/onceward/internal/printed"
-	"github.com/onceward/onceward/publisher"
 )
 
 // Source delivers the committed stream. [cdc.Reader] is the one.
@@ -33,15 +30,13 @@ type Pump struct {
 	output
 	writing
 	repair
-	reading reading
-	letters deadLetters
-	held    held
-
-	releases releases
 	Hooks
-	log *slog.Logger
-
-	alarm alarm
+	reading  reading
+	letters  deadLetters
+	held     held
+	releases releases
+	alarm    alarm
+	log      *slog.Logger
 }
 
 func newPump(began ledger.Checkpoint, b *progress, log *slog.Logger) *Pump {
@@ -139,6 +134,24 @@ func (p *Pump) take(ctx context.Context, batch []cdc.Item) error {
 	return nil
 }
 
+// reorder is [fault.Reorder] on a batch.
+func reorder(batch []cdc.Item) {
+	for i := 1; i < len(batch); i += 2 {
+		if batch[i-1].Row != nil && batch[i].Row != nil {
+			batch[i-1].Row, batch[i].Row = batch[i].Row, batch[i-1].Row
+		}
+	}
+}
+
+// alter is [fault.Alter] on a batch.
+func alter(batch []cdc.Item) {
+	for i := range batch {
+		if batch[i].Row != nil && batch[i].Row.Seq%100 == 0 {
+			batch[i].Row.Payload = []byte(`{}`)
+		}
+	}
+}
+
 // turn does what is due beside the stream: what waits is tried again, oldest
 // first, and what was handed over is settled. paused says that the stream has
 // nothing more for now.
@@ -206,10 +219,27 @@ func (p *Pump) Flush(ctx context.Context) error {
 	return nil
 }
 
-// explain adds the event to an error that ends the session.
-func explain(s *step, err error) error {
-	if errors.Is(err, publisher.ErrRecord) {
-		return fmt.Errorf("event %s (aggregate %s, commit at %s) cannot be published: %w", printed.Key(s.it.Row), printed.Clip(s.it.Row.AggregateType, printed.MaxName), s.at.Commit, err)
+// alarm is a context that ends at a time, kept for as long as that time is not
+// too late: most waits for the stream end before.
+type alarm struct {
+	ctx    context.Context //nolint:containedctx // it is the alarm
+	cancel context.CancelFunc
+	at     time.Time
+}
+
+// set returns a context that ends at the time or before.
+func (a *alarm) set(ctx context.Context, at time.Time) context.Context {
+	if a.ctx != nil && a.ctx.Err() == nil && !at.Before(a.at) {
+		return a.ctx
 	}
-	return err
+	a.stop()
+	a.ctx, a.cancel = context.WithDeadline(ctx, at)
+	a.at = at
+	return a.ctx
+}
+
+func (a *alarm) stop() {
+	if a.cancel != nil {
+		a.cancel()
+	}
 }
