@@ -36,8 +36,8 @@ func (s *session) sinkConfig(ctx context.Context, row outboxdb.RelayState, last 
 		return sink, err
 	}
 	sink.Narrow, sink.Memory, sink.Cluster = last.narrow, last.memory, state.BoundTo(row)
-	s.memory = last.memory
-	return sink, s.recallTopics(ctx)
+	s.topics.memory = last.memory
+	return sink, s.topics.recall(ctx)
 }
 
 // bindKafka writes to which cluster the session publishes, and by which routes, if

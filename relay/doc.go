@@ -69,7 +69,7 @@
 //
 // Here are the shopfront (relay.go, config.go, admin.go, stats.go, and the numbers behind
 // it) and the life of sessions: the order in which one is opened (open.go, opening.go,
-// switch.go, cluster.go), what it does at every tick (checkpoint.go, health.go,
+// switch.go, cluster.go), what it does at every tick (checkpoint.go, snapshots.go, health.go,
 // kafkatopics.go), what is between two (relay.go, reason.go), and what the process says
 // of itself (vitals.go, watch.go, reminders.go, lookout.go).
 //

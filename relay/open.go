@@ -41,10 +41,9 @@ func (r *Relay) openSession(ctx context.Context, t *tries.Tries, last *owned) (_
 	}
 	s := &session{
 		cfg: cfg, log: r.log, opening: o, state: state.New(conn, cfg.SlotName()),
-		id: ledger.NewSession(), counts: r.counts, snapshots: snapshot.NewSchedule(),
-		report: r.vitals.report, shown: stream.Hooks{Tell: r.setPhase, Holding: r.setHeld}, parted: make(chan struct{}),
+		id: ledger.NewSession(), counts: r.counts, shown: stream.Hooks{Tell: r.setPhase, Holding: r.setHeld},
 	}
-	s.begin = beginning.New(cfg.beginner(), r.log, s.state, o.told())
+	s.furnish(o.told(), r.vitals.report)
 	defer func() {
 		last.took = s.state.Epoch > 0
 		if err != nil {

@@ -47,14 +47,21 @@ type session struct {
 	tick              atomic.Int64 // the last one made
 	savedTransactions uint64       // that the last checkpoint has passed
 	idle              ledger.Idle
-	snapshots         *snapshot.Schedule
-	looked            []int64 // the attachings of partitions that the last tick saw: none was filled
+	snapshots         snapshots
 	health            health
-	memory            *publisher.Memory                                  // of the process's publishers
+	topics            topics
 	topic             func(namespace, aggregateType, kind string) string // of whoever watches the session
-	report            func(kind string, waits ...Wait)
-	shown             stream.Hooks  // on the health pages
-	parted            chan struct{} // closed when the last snapshot of a graceful stop is published, or cannot be
+	shown             stream.Hooks                                       // on the health pages
+}
+
+// furnish gives a session that knows its slot what works at every tick.
+func (s *session) furnish(told beginning.Told, report func(kind string, waits ...Wait)) {
+	s.begin = beginning.New(s.cfg.beginner(), s.log, s.state, told)
+	s.snapshots = snapshots{
+		Schedule: snapshot.NewSchedule(), cfg: s.cfg, state: s.state, begin: s.begin, counts: s.counts, parted: make(chan struct{}),
+	}
+	s.topics = topics{state: s.state, counts: s.counts, log: s.log}
+	s.health = health{state: s.state, counts: s.counts, log: s.log, report: report, topics: &s.topics}
 }
 
 // owned is what a process remembers of its sessions, so that the next one does
@@ -161,7 +168,7 @@ func (s *session) run(ctx context.Context, last *owned) error {
 		defer part()
 		select {
 		case <-ctx.Done():
-			s.awaitLast(gctx)
+			s.snapshots.awaitLast(gctx)
 		case <-gctx.Done():
 		}
 		return nil
@@ -184,7 +191,7 @@ func (s *session) run(ctx context.Context, last *owned) error {
 	err := group.Wait()
 	if ctx.Err() != nil {
 		err = s.finish(context.WithoutCancel(ctx))
-		s.lastTopics(ctx)
+		s.topics.last(ctx)
 	}
 	err = errors.Join(s.begin.FoundIn(err), s.discard(ctx))
 	s.remember(last)

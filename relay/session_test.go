@@ -25,7 +25,6 @@ import (
 	"github.com/onceward/onceward/relay/internal/beginning"
 	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/scripted"
-	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
 	"github.com/onceward/onceward/relay/internal/stream"
 )
@@ -130,9 +129,9 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 	s := &session{
 		cfg: &cfg, log: slog.New(slog.DiscardHandler), state: owner(db),
 		idle: ledger.Idle{Segment: segmentSize}, counts: newCounts("orders"), pumps: owner(db), letters: &letters.Store{}, sink: sink,
-		snapshots: snapshot.NewSchedule(), parted: make(chan struct{}), report: func(string, ...Wait) {}, savedAt: time.Now(),
+		savedAt: time.Now(),
 	}
-	s.begin = beginning.New(cfg.beginner(), s.log, s.state, beginning.Told{})
+	s.furnish(beginning.Told{}, func(string, ...Wait) {})
 	s.health.lookedAt = time.Now()
 	s.saved.Store(&ledger.Checkpoint{Order: 100})
 	s.shown = stream.Hooks{Tell: func(stream.Phase, error) {}, Holding: func(map[string]stream.HeldRoute) {}}
@@ -294,7 +293,7 @@ func TestASnapshotComesBeforeItsMarker(t *testing.T) {
 	attached.Attachings = []int64{16600<<32 | 740}
 	s.db.Returns("TakeSnapshot", attached)
 	s.snapshots.Asked = true
-	require.NoError(t, s.takeSnapshot(t.Context(), 0))
+	require.NoError(t, s.snapshots.take(t.Context(), s.pump, 0))
 	asked := s.db.Log()[1:] // the start of replication
 	require.Len(t, asked, 3)
 	require.Contains(t, asked[0], "TakeSnapshot")
@@ -304,14 +303,14 @@ func TestASnapshotComesBeforeItsMarker(t *testing.T) {
 	require.Equal(t, "50:50:", first.Text)
 
 	s.snapshots.Asked = true
-	require.NoError(t, s.takeSnapshot(t.Context(), 0))
+	require.NoError(t, s.snapshots.take(t.Context(), s.pump, 0))
 	require.Len(t, s.db.Log("FilledLeaves"), 1, "nothing is attached since")
 
 	s.snapshots.Asked = true
 	attached.Attachings = append(attached.Attachings, 16700<<32|741)
 	s.db.Returns("TakeSnapshot", attached)
 	s.db.Returns("FilledLeaves", outboxdb.FilledLeavesRow{Leaf: "outbox_20261122"})
-	err := s.takeSnapshot(t.Context(), 0)
+	err := s.snapshots.take(t.Context(), s.pump, 0)
 	var start *cdc.StartError
 	require.ErrorAs(t, err, &start)
 	require.Equal(t, CodePartitionFilled, start.Code)
@@ -365,18 +364,18 @@ func TestAGracefulStopLeavesNothingToPublishAgain(t *testing.T) {
 // stop waits for; before the stream there is none, for nothing brings its marker back.
 func TestAGracefulStopProvesWhatWasPublished(t *testing.T) {
 	s := newScriptedSession(t)
-	require.NoError(t, s.lastSnapshot(t.Context()))
+	require.NoError(t, s.snapshots.last(t.Context(), s.pump))
 	require.Empty(t, s.db.Log("TakeSnapshot"))
-	<-s.parted
+	<-s.snapshots.parted
 
-	s.parted = make(chan struct{})
+	s.snapshots.parted = make(chan struct{})
 	require.NoError(t, s.pump.Repair(t.Context())) // there is none
 	ctx, cancel := context.WithCancel(t.Context())
 	var group errgroup.Group
 	group.Go(func() error { return s.reader.Run(ctx) })
 	group.Go(func() error { return s.pump.Run(ctx, s.reader) })
-	require.NoError(t, s.lastSnapshot(t.Context()))
-	<-s.parted
+	require.NoError(t, s.snapshots.last(t.Context(), s.pump))
+	<-s.snapshots.parted
 	require.EqualValues(t, 1, s.status(t).Marked)
 	cancel()
 	_ = group.Wait()
