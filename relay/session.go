@@ -12,12 +12,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/onceward/onceward/cdc"
-	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/beginning"
-	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
 	"github.com/onceward/onceward/relay/internal/stream"
@@ -27,20 +25,17 @@ import (
 // one for the checkpoint, one for the pump, and a producer, which live and are
 // thrown away together.
 type session struct {
-	cfg     *Config
-	log     *slog.Logger
-	opening *opening
-	begin   *beginning.Beginner
-	state   *state.State // of the checkpoint's goroutine
-	reader  *cdc.Reader  // once the slot is held
-	id      int64        // drawn, in every checkpoint that it makes
-	counts  *counts
-	pumps   *state.State // of the pump's goroutine
-	letters *letters.Store
-	waiting *stream.Table
-	sink    stream.Sink
-	pump    *stream.Pump
-	conf    stream.Config // of the pump
+	cfg    *Config
+	log    *slog.Logger
+	begin  *beginning.Beginner
+	state  *state.State // of the checkpoint's goroutine
+	reader *cdc.Reader  // once the slot is held
+	id     int64        // drawn, in every checkpoint that it makes
+	counts *counts
+	pumps  *state.State // of the pump's goroutine
+	sink   stream.Sink
+	pump   *stream.Pump
+	conf   stream.Config // of the pump
 
 	saved             atomic.Pointer[ledger.Checkpoint] // the last one in relay_state
 	savedAt           time.Time
@@ -50,8 +45,6 @@ type session struct {
 	snapshots         snapshots
 	health            health
 	topics            topics
-	topic             func(namespace, aggregateType, kind string) string // of whoever watches the session
-	shown             stream.Hooks                                       // on the health pages
 }
 
 // furnish gives a session that knows its slot what works at every tick.
@@ -131,30 +124,6 @@ func (o *owned) keep(now stream.Status, counts *counts) {
 // will do otherwise what ended it.
 func (o *owned) first(before pglogrepl.LSN, news bool, lasted time.Duration) bool {
 	return o.reached > before || news || lasted > steadySession
-}
-
-// pace fits the session to the server's wal_sender_timeout: a status update at
-// least three times within it, and a limit of silence that starts at twice of
-// it. The server may be busy and mute for longer: after a session that ended by
-// silence the caller gives a higher factor.
-func (s *session) pace(ctx context.Context, source *cdc.Config, factor int) error {
-	server, err := cdc.ReadPace(ctx, s.state.Conn)
-	if err != nil {
-		return err
-	}
-	s.idle.Segment = server.Segment
-	timeout := server.SenderTimeout
-	source.StatusInterval = cdc.DefaultStatusInterval
-	if timeout == 0 {
-		timeout = time.Minute // the server's default
-	} else {
-		source.StatusInterval = max(10*time.Millisecond, min(source.StatusInterval, timeout/3))
-	}
-	source.SilenceLimit = min(timeout*time.Duration(factor), silenceMax)
-	if fault.Is(fault.Impatient) {
-		source.SilenceLimit = timeout / 2
-	}
-	return nil
 }
 
 // run streams until ctx ends, which it answers with a flush and a last

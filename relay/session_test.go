@@ -128,19 +128,17 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 	sink := newKafka()
 	s := &session{
 		cfg: &cfg, log: slog.New(slog.DiscardHandler), state: owner(db),
-		idle: ledger.Idle{Segment: segmentSize}, counts: newCounts("orders"), pumps: owner(db), letters: &letters.Store{}, sink: sink,
+		idle: ledger.Idle{Segment: segmentSize}, counts: newCounts("orders"), pumps: owner(db), sink: sink,
 		savedAt: time.Now(),
 	}
 	s.furnish(beginning.Told{}, func(string, ...Wait) {})
 	s.health.lookedAt = time.Now()
 	s.saved.Store(&ledger.Checkpoint{Order: 100})
-	s.shown = stream.Hooks{Tell: func(stream.Phase, error) {}, Holding: func(map[string]stream.HeldRoute) {}}
-	s.waiting = stream.NewTable(s.pumps, s.saved.Load())
+	shown := stream.Hooks{Tell: func(stream.Phase, error) {}, Holding: func(map[string]stream.HeldRoute) {}, Lend: func(int) {}}
 	s.conf = stream.Config{
-		Start: *s.saved.Load(), Nonce: s.snapshots.Nonce, State: s.pumps, Letters: s.letters, Waiting: s.waiting,
-		Routing: stream.NewRouting(cfg.Name, cfg.policies(), publisher.Config{}), Observer: s.counts, Hooks: s.shown, Log: s.log,
+		Start: *s.saved.Load(), Nonce: s.snapshots.Nonce, State: s.pumps, Letters: &letters.Store{}, Waiting: stream.NewTable(s.pumps, s.saved.Load()),
+		Routing: stream.NewRouting(cfg.Name, cfg.policies(), publisher.Config{}), Observer: s.counts, Hooks: shown, Log: s.log,
 	}
-	s.conf.Hooks.Lend = func(int) {}
 	s.assembled(t, sink)
 	db.Forget()
 	reader, err := cdc.Open(t.Context(), cdc.Config{
@@ -151,6 +149,11 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 	reader.Resume(100, 100)
 	t.Cleanup(func() { _ = reader.Close(context.Background()) })
 	return &scriptedSession{session: s, db: db, kafka: sink}
+}
+
+// opens is how it would be opened, from what is known then.
+func (s *scriptedSession) opens(kept ledger.Checkpoint, row outboxdb.RelayState, last *owned) *opener {
+	return &opener{session: s.session, kept: kept, row: row, last: last}
 }
 
 // assembled has a pump of its configuration.
@@ -418,8 +421,8 @@ func TestASessionBeginsWhereItsOwnLastOneEnded(t *testing.T) {
 	ended := ledger.Checkpoint{Order: 300, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 310, Ordinal: 4}}}
 	own := owned{Known: beginning.Known{SystemID: "7000", Timeline: 1, Tick: 30}, epoch: 7, ended: ended}
 	row := outboxdb.RelayState{Epoch: 8, Tick: 30}
-	require.Equal(t, ended, s.start(kept, row, &own))
-	require.Equal(t, ended, s.start(kept, outboxdb.RelayState{Epoch: 8, Tick: 31}, &own), "a checkpoint whose answer was lost")
+	require.Equal(t, ended, s.opens(kept, row, &own).start())
+	require.Equal(t, ended, s.opens(kept, outboxdb.RelayState{Epoch: 8, Tick: 31}, &own).start(), "a checkpoint whose answer was lost")
 	for name, tweak := range map[string]func(*owned, *ledger.Checkpoint, *outboxdb.RelayState){
 		"another had the slot":            func(_ *owned, _ *ledger.Checkpoint, r *outboxdb.RelayState) { r.Epoch = 9 },
 		"it never had it":                 func(o *owned, _ *ledger.Checkpoint, _ *outboxdb.RelayState) { *o = owned{} },
@@ -435,7 +438,7 @@ func TestASessionBeginsWhereItsOwnLastOneEnded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o, k, r := own, kept, row
 			tweak(&o, &k, &r)
-			require.Equal(t, k, s.start(k, r, &o))
+			require.Equal(t, k, s.opens(k, r, &o).start())
 			s.cfg.Kafka.Mode = ModeIdempotent
 		})
 	}
