@@ -79,7 +79,7 @@ func nonEmpty(text string) *string {
 
 // explainKafka makes the error of a session that met another cluster one that halts
 // the relay, and remembers that it did.
-func (r *Relay) explainKafka(ctx context.Context, last *owned, err error) error {
+func (l *lookout) explainKafka(ctx context.Context, last *owned, err error) error {
 	var other *publisher.OtherClusterError
 	if !errors.As(err, &other) {
 		return err
@@ -87,24 +87,24 @@ func (r *Relay) explainKafka(ctx context.Context, last *owned, err error) error 
 	last.otherKafka = other.Known
 	ctx, cancel := context.WithTimeout(ctx, lookoutLimit)
 	defer cancel()
-	_ = r.lookout.work(ctx, func(q *outboxdb.Queries) error { // the operator names it himself otherwise
-		return q.SaveKafkaMet(ctx, outboxdb.SaveKafkaMetParams{Met: other.Met, Slot: r.cfg.SlotName(), Cluster: other.Known})
+	_ = l.work(ctx, func(q *outboxdb.Queries) error { // the operator names it himself otherwise
+		return q.SaveKafkaMet(ctx, outboxdb.SaveKafkaMetParams{Met: other.Met, Slot: l.cfg.SlotName(), Cluster: other.Known})
 	})
-	return otherKafka(&r.cfg, other)
+	return otherKafka(l.cfg, other)
 }
 
 // stillOther looks whether a relay that met another cluster would meet it again,
 // without the slot: it is not one that may write. What cannot be looked at is left
 // to the session.
-func (r *Relay) stillOther(ctx context.Context, last *owned) error {
+func (l *lookout) stillOther(ctx context.Context, last *owned) error {
 	if last.otherKafka == "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, clusterLimit)
 	defer cancel()
-	row, err := r.lookout.relayState(ctx)
+	row, err := l.relayState(ctx)
 	if err == nil && state.BoundTo(row) == last.otherKafka {
-		if err := r.cfg.sameKafka(ctx, state.BoundTo(row)); errors.Is(err, publisher.ErrOtherCluster) {
+		if err := l.cfg.sameKafka(ctx, state.BoundTo(row)); errors.Is(err, publisher.ErrOtherCluster) {
 			return err
 		}
 	}

@@ -58,7 +58,7 @@ func (r *Relay) openSession(ctx context.Context, t *tries.Tries, last *owned) (_
 	}
 	s := &session{cfg: cfg, log: r.log, state: state.New(conn, cfg.SlotName()), id: ledger.NewSession(), counts: r.counts}
 	s.furnish(steps.told(), r.vitals.report)
-	o := &opener{session: s, opening: steps, last: last, shown: stream.Hooks{Tell: r.setPhase, Holding: r.setHeld}}
+	o := &opener{session: s, opening: steps, last: last, shown: stream.Hooks{Tell: func(now stream.Phase, why error) { r.setState(State(now), why) }, Holding: r.vitals.held}}
 	defer func() {
 		last.took = s.state.Epoch > 0
 		if err != nil {
@@ -95,7 +95,7 @@ func (r *Relay) openSession(ctx context.Context, t *tries.Tries, last *owned) (_
 	if cfg.Kafka.Mode == ModeExactlyOnce {
 		patience += cfg.Kafka.Transaction.Interval
 	}
-	r.watched.Store(&watched{pump: s.pump, patience: patience, topic: stream.NewRouting(cfg.Name, cfg.policies(), o.kafka).TopicOf})
+	r.watch.session.Store(&watched{pump: s.pump, patience: patience, topic: stream.NewRouting(cfg.Name, cfg.policies(), o.kafka).TopicOf})
 	return s, nil
 }
 
