@@ -32,8 +32,8 @@ func BenchmarkPump(b *testing.B) {
 				l := &countLedger{}
 				p.sink, p.mode = l, &exactlyOnce{
 					idle:     ledger.Idle{Segment: 16 << 20},
-					progress: counted, tx: l, interval: 100 * time.Millisecond, maxBytes: 8 << 20, cut: p.reading.cut, before: p.held.write, committed: time.Now(),
-					tick: func(context.Context) (int64, error) { return 1, nil },
+					progress: counted, tx: l, cut: p.reading.cut, before: p.held.write, committed: time.Now(),
+					Transactions: Transactions{Interval: 100 * time.Millisecond, MaxBytes: 8 << 20, Tick: func(context.Context) (int64, error) { return 1, nil }},
 				}
 			}
 			source := &loop{left: b.N}

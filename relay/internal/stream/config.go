@@ -99,9 +99,33 @@ type Transactions struct {
 // ExactlyOnce commits events and checkpoint in one Kafka transaction.
 func (p *Pump) ExactlyOnce(tx Transactional, conf Transactions) {
 	m := &exactlyOnce{
-		progress: p.progress, tx: watchedTransactions{tx, p.watch}, interval: conf.Interval, maxBytes: conf.MaxBytes, bound: conf.Bound, tick: conf.Tick,
-		cut: p.reading.cut, before: p.held.write, committed: time.Now(), idle: ledger.Idle{Segment: conf.Segment, Owed: true},
+		progress: p.progress, Transactions: conf, tx: watchedTransactions{tx, p.watch}, cut: p.reading.cut, before: p.held.write,
+		committed: time.Now(), idle: ledger.Idle{Segment: conf.Segment, Owed: true},
 	}
 	m.known.Position, m.known.Reach = p.reading.began.Order, p.reading.began.Reach
 	p.sink, p.mode = watchedSink{tx, p.watch}, m
 }
+
+// commands are the operator's, as the checkpoint's goroutine read them last.
+type commands struct {
+	last    atomic.Pointer[state.Commands]
+	changed chan struct{}
+}
+
+func newCommands() *commands {
+	c := &commands{changed: make(chan struct{}, 1)}
+	c.last.Store(&state.Commands{})
+	return c
+}
+
+// SetCommands takes the operator's, as they are now. Safe for concurrent use.
+func (c *commands) SetCommands(now state.Commands) {
+	c.last.Store(&now)
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Commands returns the operator's, as they are now.
+func (c *commands) Commands() *state.Commands { return c.last.Load() }

@@ -30,11 +30,11 @@
 //
 //   - pump.go: the loop; step.go: an item; verdict.go: what becomes of it (the facts, one
 //     pure order of precedence, and one switch that acts); halt.go: what waits for an
-//     operator, or for ever; config.go
+//     operator, or for ever; config.go: what a session gives it, the operator's commands too
 //   - reading.go: how far the pump has come; complete.go: rows that are read from the table
 //   - output.go: the way to Kafka; mode.go, exactly_once.go: when what was handed over has
 //     ended; progress.go: what has; sink_watch.go: since when Kafka owes an answer;
-//     commands.go: the operator's; routing.go, pure: topics and policies
+//     routing.go, pure: topics and policies
 //   - lanes.go, pure: which lanes are held and when they are tried; held.go: what of them is
 //     written down and shown; waiting.go: the table; releases.go: how what waits goes out
 //     again, and drain.go: a release, which publishes it

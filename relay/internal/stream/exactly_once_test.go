@@ -88,7 +88,7 @@ func TestThereIsOneTransactionPerInterval(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := quiet()
 				p, m, _ := g.session(t)
-				m.maxBytes = 1 << 30
+				m.MaxBytes = 1 << 30
 				var batches [][]cdc.Item
 				for i := range uint64(1000) {
 					batches = append(batches, single(200+20*i))
@@ -110,8 +110,8 @@ func TestThereIsOneTransactionPerInterval(t *testing.T) {
 func TestATransactionIsCommittedWhenItIsLarge(t *testing.T) {
 	g := quiet()
 	p, m, _ := g.session(t)
-	m.maxBytes = 6400 // the fake counts 100 per event
-	m.interval = time.Hour
+	m.MaxBytes = 6400 // the fake counts 100 per event
+	m.Interval = time.Hour
 	var batch []cdc.Item
 	for range 200 {
 		batch = append(batch, typed(200, "order"))
@@ -128,15 +128,15 @@ func TestTheTickIsDurableBeforeTheCheckpointThatCarriesIt(t *testing.T) {
 	g := quiet()
 	p, m, _ := g.session(t)
 	raised := int64(0)
-	m.tick = func(context.Context) (int64, error) { raised = 42; return raised, nil }
+	m.Tick = func(context.Context) (int64, error) { raised = 42; return raised, nil }
 	p.reading.counted = func() int64 { return 7 }
-	m.bound = ledger.Checkpoint{Timeline: 3, Session: 5}
+	m.Bound = ledger.Checkpoint{Timeline: 3, Session: 5}
 	require.NoError(t, p.take(t.Context(), single(200)))
 	require.NoError(t, p.Flush(t.Context()))
 	c, err := ledger.Parse(g.saved.Order, g.saved.Meta)
 	require.NoError(t, err)
 	require.Equal(t, []int64{42, 7, 3, 5}, []int64{c.Tick, c.Letters, int64(c.Timeline), c.Session})
-	m.tick = func(context.Context) (int64, error) { return 0, state.ErrFenced }
+	m.Tick = func(context.Context) (int64, error) { return 0, state.ErrFenced }
 	require.NoError(t, p.take(t.Context(), single(300)))
 	require.ErrorIs(t, p.Flush(t.Context()), state.ErrFenced)
 	require.Len(t, g.visible, 1, "who lost the slot commits nothing")

@@ -16,7 +16,11 @@ func (p *Pump) halt(ctx context.Context, t *decision) error {
 	if err := p.letters.write(ctx); err != nil {
 		return err
 	}
-	return p.awaitCommand(ctx, t.step, fmt.Errorf("%w; its route has the policy halt", explain(t.step, t.cause)),
+	cause := t.cause
+	if errors.Is(cause, publisher.ErrRecord) {
+		cause = fmt.Errorf("event %s (aggregate %s, commit at %s) cannot be published: %w", printed.Key(t.it.Row), printed.Clip(t.it.Row.AggregateType, printed.MaxName), t.at.Commit, cause)
+	}
+	return p.awaitCommand(ctx, t.step, fmt.Errorf("%w; its route has the policy halt", cause),
 		fmt.Sprintf("mend the cause and start the relay again, or `outboxctl skip %s --relay %s --reason \"…\"`", printed.Argument(t.it.Row.Namespace, t.it.Row.ID), p.routing.relay))
 }
 
@@ -71,12 +75,4 @@ func (p *Pump) pause(ctx context.Context) error {
 		return ctx.Err()
 	}
 	return nil
-}
-
-// explain adds the event to an error that ends the session.
-func explain(s *step, err error) error {
-	if errors.Is(err, publisher.ErrRecord) {
-		return fmt.Errorf("event %s (aggregate %s, commit at %s) cannot be published: %w", printed.Key(s.it.Row), printed.Clip(s.it.Row.AggregateType, printed.MaxName), s.at.Commit, err)
-	}
-	return err
 }

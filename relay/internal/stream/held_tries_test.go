@@ -89,7 +89,7 @@ func TestALaneThatIsRefusedAgainGoesLast(t *testing.T) {
 	open["big"] = true
 	free()
 	require.NoError(t, p.releases.begin(t.Context()))
-	require.Equal(t, "big", p.releases.current.lanes[0].of.AggregateType, "though it has more")
+	require.Equal(t, "big", p.releases.current.order[0].of.AggregateType, "though it has more")
 	settle()
 	require.Len(t, sink.keys("big"), 2)
 }

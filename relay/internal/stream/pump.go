@@ -24,7 +24,8 @@ type Source interface {
 const pulse = time.Second
 
 // Pump moves events from the source to the sink. Run is called by one goroutine,
-// which owns everything here but the progress.
+// which owns everything here but the progress. What is embedded has the methods that a
+// session calls it by.
 type Pump struct {
 	*progress
 	output

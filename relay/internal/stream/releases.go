@@ -110,7 +110,7 @@ func (r *releases) begin(ctx context.Context) error {
 	fault.Crash(fault.AfterRelease)
 	r.reading.release++
 	r.reading.cursor = ledger.Cursor{}
-	r.current = &draining{p: r.p, lanes: ready, began: time.Now()}
+	r.current = &draining{releases: r, order: ready, began: time.Now()}
 	r.reading.mark()
 	return nil
 }
@@ -219,5 +219,5 @@ func (r *releases) skipHeld(ctx context.Context, h *heldItem) error {
 // handedOver reports whether the release has come past a place of a lane.
 func (r *releases) handedOver(w *heldLane, at ledger.Place) bool {
 	d, cursor := r.current, r.reading.cursor
-	return d != nil && cursor.Lane < len(d.lanes) && d.lanes[cursor.Lane] == w && at.Before(cursor.From)
+	return d != nil && cursor.Lane < len(d.order) && d.order[cursor.Lane] == w && at.Before(cursor.From)
 }

@@ -181,8 +181,11 @@ func (g *ground) session(t require.TestingT) (*Pump, *exactlyOnce, *fakeSource) 
 	l := &fakeLedger{g: g}
 	m := &exactlyOnce{
 		idle:     ledger.Idle{Segment: 16 << 20},
-		progress: b, tx: l, interval: 100 * time.Millisecond, maxBytes: 600, cut: p.reading.cut, before: p.held.write, committed: time.Now(),
-		tick: func(context.Context) (int64, error) { g.tick++; return g.tick, g.mayCrash("after the tick") },
+		progress: b, tx: l, cut: p.reading.cut, before: p.held.write, committed: time.Now(),
+		Transactions: Transactions{Interval: 100 * time.Millisecond, MaxBytes: 600, Tick: func(context.Context) (int64, error) {
+			g.tick++
+			return g.tick, g.mayCrash("after the tick")
+		}},
 	}
 	m.known.Position, m.known.Reach = c.Order, c.Reach
 	p.sink, p.mode, p.letters.store = l, m, graves{g}
