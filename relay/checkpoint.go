@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/ledger"
-	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/stream"
 )
 
@@ -33,7 +30,7 @@ func (s *session) checkpoints(ctx, whole context.Context) error {
 		select {
 		case <-tick.C:
 		case <-whole.Done():
-			return s.lastSnapshot(ctx)
+			return s.snapshots.last(ctx, s.pump)
 		case <-ctx.Done():
 			return nil
 		}
@@ -68,16 +65,16 @@ func (s *session) round(session, whole context.Context) error {
 	if err := s.newRepair(commands.Repairs); err != nil {
 		return err
 	}
-	if err := s.takeSnapshot(ctx, now.Events); err != nil {
+	if err := s.snapshots.take(ctx, s.pump, now.Events); err != nil {
 		return err
 	}
 	if err := s.checkpoint(ctx, now, false); err != nil {
 		return err
 	}
-	if err := s.publishSnapshot(ctx, now.Marked); err != nil {
+	if err := s.snapshots.publish(ctx, now.Marked); err != nil {
 		return err
 	}
-	return s.look(ctx)
+	return s.health.look(ctx)
 }
 
 // errRepairAsked: an operator wants a gap repaired, which is done before a
@@ -91,100 +88,6 @@ func (s *session) newRepair(asked []uuid.UUID) error {
 			return fmt.Errorf("%w: %s", errRepairAsked, id)
 		}
 	}
-	return nil
-}
-
-// takeSnapshot takes one and, when one is due, writes its marker. What the
-// publication is like is read in the same statement: if it changed, the snapshot
-// would cover rows that were never sent. That is looked at in every round, due or
-// not, and before the checkpoint: a server that lost its publication may send
-// nothing and say nothing, and looks idle.
-func (s *session) takeSnapshot(ctx context.Context, events uint64) error {
-	read := s.pump.TakeUnseen() // before the snapshot, which may see none of them
-	taken, err := s.state.Snapshot(ctx, s.cfg.PublicationName())
-	if err != nil {
-		return err
-	}
-	// `migrate roles`, which gives the publication to its owner, has written what to
-	// know of it from then on, and `partitions adopt` that rows are sent no more.
-	if err := s.begin.SamePublication(taken); err != nil {
-		// What is put back may look as before: the next session must not miss it.
-		return errors.Join(err, s.state.SaveCatalog(ctx, "changed"))
-	}
-	if !slices.Equal(taken.Attachings, s.looked) {
-		if err := s.begin.Filled(ctx); err != nil {
-			return err
-		}
-		s.looked = taken.Attachings
-	}
-	s.snapshots.Sees(taken.Snapshot, read)
-	if !s.snapshots.Due(events, s.pump.TakeAsk()) {
-		return nil
-	}
-	marker := s.snapshots.Next(events)
-	s.snapshots.Took(marker, snapshot.Of(taken))
-	return cdc.EmitMarker(ctx, s.state.Conn, marker)
-}
-
-// lastLimit bounds how long a graceful stop waits for its last snapshot: the sink
-// may be away, or an operator have the relay rest.
-const lastLimit = time.Second
-
-// awaitLast lets the session go on until its last snapshot has come back.
-func (s *session) awaitLast(ctx context.Context) {
-	timer := time.NewTimer(lastLimit)
-	defer timer.Stop()
-	select {
-	case <-s.parted:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
-// lastSnapshot takes a snapshot of all that is published when the relay stops, so
-// that nothing of it is doubted later, should the slot be lost meanwhile, and
-// waits for its marker, or that of the last tick's when nothing was read since.
-// [session.finish] publishes what came back; what did not is doubted.
-func (s *session) lastSnapshot(session context.Context) error {
-	defer close(s.parted)
-	if !s.pump.Repaired() {
-		return nil // a marker comes by the stream
-	}
-	// Not the session's: its end would close the connection with the statement.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(session), min(tickLimit, s.cfg.StopGrace))
-	defer cancel()
-	now, err := s.pump.HasEnded()
-	if err != nil {
-		return err
-	}
-	if err := s.takeSnapshot(ctx, now.Events); err != nil {
-		return err
-	}
-	poll := time.NewTicker(10 * time.Millisecond)
-	defer poll.Stop()
-	for last := s.snapshots.Last; now.Marked < last; {
-		select {
-		case <-poll.C:
-		case <-session.Done():
-			return nil
-		}
-		if now, err = s.pump.HasEnded(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// publishSnapshot writes the newest snapshot before which everything has ended.
-func (s *session) publishSnapshot(ctx context.Context, marked uint64) error {
-	published, ok := s.snapshots.Published(marked)
-	if !ok {
-		return nil
-	}
-	if err := s.state.SavePublished(ctx, published); err != nil {
-		return err
-	}
-	s.counts.snapshotPublished(published.At)
 	return nil
 }
 
@@ -246,7 +149,7 @@ func (s *session) finish(ctx context.Context) error {
 	if err := s.pump.FlushRepair(ctx); err != nil {
 		return err
 	}
-	return s.publishSnapshot(ctx, now.Marked)
+	return s.snapshots.publish(ctx, now.Marked)
 }
 
 // earlier returns the first of two times, where zero is none.

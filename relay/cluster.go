@@ -28,43 +28,43 @@ func otherKafka(cfg *Config, met *publisher.OtherClusterError) *cdc.StartError {
 	}
 }
 
-// sinkConfig is the configuration of a producer that writes to the cluster that the
+// configureSink makes the configuration of a producer that writes to the cluster that the
 // relay is bound to, and knows what those before it met.
-func (s *session) sinkConfig(ctx context.Context, row outboxdb.RelayState, last *owned) (publisher.Config, error) {
-	sink, err := s.cfg.Publisher(s.log)
-	if err != nil {
-		return sink, err
+func (o *opener) configureSink(ctx context.Context) (err error) {
+	if o.kafka, err = o.cfg.Publisher(o.log); err != nil {
+		return err
 	}
-	sink.Narrow, sink.Memory, sink.Cluster = last.narrow, last.memory, state.BoundTo(row)
-	s.memory = last.memory
-	return sink, s.recallTopics(ctx)
+	o.kafka.Narrow, o.kafka.Memory, o.kafka.Cluster = o.last.narrow, o.last.memory, state.BoundTo(o.row)
+	o.topics.memory = o.last.memory
+	return o.topics.recall(ctx)
 }
 
 // bindKafka writes to which cluster the session publishes, and by which routes, if
 // that is news. It comes before anything is published.
-func (s *session) bindKafka(ctx context.Context, row outboxdb.RelayState) error {
-	routes := s.cfg.routesHash()
+func (o *opener) bindKafka(ctx context.Context) error {
+	row := o.row
+	routes := o.cfg.routesHash()
 	if row.Routes != nil && *row.Routes != routes {
-		s.log.WarnContext(ctx, "the routes are not those of the session before", "slot", row.Slot, "before", *row.Routes, "now", routes)
+		o.log.WarnContext(ctx, "the routes are not those of the session before", "slot", row.Slot, "before", *row.Routes, "now", routes)
 	}
-	cluster := s.clusterOf()
+	cluster := o.clusterOf()
 	if state.BoundTo(row) == cluster && row.KafkaMet == nil && row.Routes != nil && *row.Routes == routes {
 		return nil
 	}
-	n, err := s.state.Queries.SaveKafka(ctx, outboxdb.SaveKafkaParams{Cluster: nonEmpty(cluster), Routes: routes, Slot: row.Slot, Epoch: s.state.Epoch})
-	if err := s.state.Fenced("save the Kafka cluster", n, err); err != nil {
+	n, err := o.state.Queries.SaveKafka(ctx, outboxdb.SaveKafkaParams{Cluster: nonEmpty(cluster), Routes: routes, Slot: row.Slot, Epoch: o.state.Epoch})
+	if err := o.state.Fenced("save the Kafka cluster", n, err); err != nil {
 		return err
 	}
 	if state.BoundTo(row) == "" && cluster != "" {
-		s.log.InfoContext(ctx, "bound to a Kafka cluster", "slot", row.Slot, "cluster", cluster)
+		o.log.InfoContext(ctx, "bound to a Kafka cluster", "slot", row.Slot, "cluster", cluster)
 	}
 	return nil
 }
 
 // clusterOf returns the cluster that the session's sink writes to; empty where it
 // does not say.
-func (s *session) clusterOf() string {
-	if sink, ok := s.sink.(interface{ Cluster() string }); ok {
+func (o *opener) clusterOf() string {
+	if sink, ok := o.sink.(interface{ Cluster() string }); ok {
 		return sink.Cluster()
 	}
 	return ""
@@ -79,7 +79,7 @@ func nonEmpty(text string) *string {
 
 // explainKafka makes the error of a session that met another cluster one that halts
 // the relay, and remembers that it did.
-func (r *Relay) explainKafka(ctx context.Context, last *owned, err error) error {
+func (l *lookout) explainKafka(ctx context.Context, last *owned, err error) error {
 	var other *publisher.OtherClusterError
 	if !errors.As(err, &other) {
 		return err
@@ -87,24 +87,24 @@ func (r *Relay) explainKafka(ctx context.Context, last *owned, err error) error 
 	last.otherKafka = other.Known
 	ctx, cancel := context.WithTimeout(ctx, lookoutLimit)
 	defer cancel()
-	_ = r.lookout.work(ctx, func(q *outboxdb.Queries) error { // the operator names it himself otherwise
-		return q.SaveKafkaMet(ctx, outboxdb.SaveKafkaMetParams{Met: other.Met, Slot: r.cfg.SlotName(), Cluster: other.Known})
+	_ = l.work(ctx, func(q *outboxdb.Queries) error { // the operator names it himself otherwise
+		return q.SaveKafkaMet(ctx, outboxdb.SaveKafkaMetParams{Met: other.Met, Slot: l.cfg.SlotName(), Cluster: other.Known})
 	})
-	return otherKafka(&r.cfg, other)
+	return otherKafka(l.cfg, other)
 }
 
 // stillOther looks whether a relay that met another cluster would meet it again,
 // without the slot: it is not one that may write. What cannot be looked at is left
 // to the session.
-func (r *Relay) stillOther(ctx context.Context, last *owned) error {
+func (l *lookout) stillOther(ctx context.Context, last *owned) error {
 	if last.otherKafka == "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, clusterLimit)
 	defer cancel()
-	row, err := r.lookout.relayState(ctx)
+	row, err := l.relayState(ctx)
 	if err == nil && state.BoundTo(row) == last.otherKafka {
-		if err := r.cfg.sameKafka(ctx, state.BoundTo(row)); errors.Is(err, publisher.ErrOtherCluster) {
+		if err := l.cfg.sameKafka(ctx, state.BoundTo(row)); errors.Is(err, publisher.ErrOtherCluster) {
 			return err
 		}
 	}

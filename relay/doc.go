@@ -69,9 +69,10 @@
 //
 // Here are the shopfront (relay.go, config.go, admin.go, stats.go, and the numbers behind
 // it) and the life of sessions: the order in which one is opened (open.go, opening.go,
-// switch.go, cluster.go), what it does at every tick (checkpoint.go, health.go,
+// switch.go, cluster.go), what it does at every tick (checkpoint.go, snapshots.go, health.go,
 // kafkatopics.go), what is between two (relay.go, reason.go), and what the process says
-// of itself (vitals.go, watch.go, reminders.go, lookout.go).
+// of itself (vitals.go, watch.go, reminders.go, lookout.go). A session's checkpoint is no
+// type of its own: its opening, its pump and its end each read or set most of the fields.
 //
 // What a session does stands apart: package beginning finds where it may begin, stream
 // moves events and says what becomes of each, letters keeps what cannot be published,

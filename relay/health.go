@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/state"
 	"github.com/onceward/onceward/relay/retention"
 )
 
@@ -24,9 +26,14 @@ const repeatWarning = time.Minute
 
 // health watches what the slot keeps of the log, and names what pins it.
 type health struct {
+	state  *state.State
+	counts *counts
+	log    *slog.Logger
+	report func(kind string, waits ...Wait)
+	topics *topics
+
 	lookedAt, warnedAt time.Time
 	countedAt          time.Time // the partitions
-	topicsAt           time.Time // the records of topics
 }
 
 // countInterval is the time between two counts of the partitions ahead.
@@ -35,50 +42,50 @@ const countInterval = time.Minute
 // countAhead shows how many days are made ahead, whoever makes them, and says each
 // time that today's is missing, or that a DEFAULT partition is there. Neither that nor not to know it is a reason to stop
 // publishing.
-func (s *session) countAhead(ctx context.Context) {
-	if time.Since(s.health.countedAt) < countInterval {
+func (h *health) countAhead(ctx context.Context) {
+	if time.Since(h.countedAt) < countInterval {
 		return
 	}
-	s.health.countedAt = time.Now()
-	days, today, err := retention.Ahead(ctx, s.state.Conn)
+	h.countedAt = time.Now()
+	days, today, err := retention.Ahead(ctx, h.state.Conn)
 	var unwanted *cdc.StartError
 	if errors.As(err, &unwanted) {
-		s.log.ErrorContext(ctx, "partitions cannot be made any more", "error", unwanted)
+		h.log.ErrorContext(ctx, "partitions cannot be made any more", "error", unwanted)
 		err = nil
 	}
 	if err != nil {
-		s.log.WarnContext(ctx, "partitions ahead are not known", "error", err)
-		s.counts.ahead(-1)
+		h.log.WarnContext(ctx, "partitions ahead are not known", "error", err)
+		h.counts.ahead(-1)
 		return
 	}
-	s.counts.ahead(days)
+	h.counts.ahead(days)
 	if !today && unwanted == nil {
-		s.log.ErrorContext(ctx, "producers cannot write", "error", retention.NoPartitionToday())
+		h.log.ErrorContext(ctx, "producers cannot write", "error", retention.NoPartitionToday())
 	}
 }
 
 // look reads the slot's state into the metrics, at most once per healthInterval.
-func (s *session) look(ctx context.Context) error {
-	if time.Since(s.health.lookedAt) < healthInterval {
+func (h *health) look(ctx context.Context) error {
+	if time.Since(h.lookedAt) < healthInterval {
 		return nil
 	}
-	s.health.lookedAt = time.Now()
-	now, err := s.state.Queries.SlotHealth(ctx, s.state.Slot)
+	h.lookedAt = time.Now()
+	now, err := h.state.Queries.SlotHealth(ctx, h.state.Slot)
 	if err != nil {
-		return fmt.Errorf("look at slot %s: %w", s.state.Slot, err)
+		return fmt.Errorf("look at slot %s: %w", h.state.Slot, err)
 	}
-	s.counts.slot(now)
-	s.countAhead(ctx)
-	if err := s.saveTopics(ctx, false); err != nil {
+	h.counts.slot(now)
+	h.countAhead(ctx)
+	if err := h.topics.save(ctx, false); err != nil {
 		return err
 	}
-	s.report(WaitTransaction, pinning(now, time.Now())...)
-	if now.WalStatus != "unreserved" && now.WalStatus != "lost" || time.Since(s.health.warnedAt) < repeatWarning {
+	h.report(WaitTransaction, pinning(now, time.Now())...)
+	if now.WalStatus != "unreserved" && now.WalStatus != "lost" || time.Since(h.warnedAt) < repeatWarning {
 		return nil
 	}
-	s.health.warnedAt = time.Now()
-	s.log.WarnContext(ctx, "the slot is about to be lost, or is: the log that it needs is beyond max_slot_wal_keep_size",
-		"slot", s.state.Slot, "wal_status", now.WalStatus, "retained_bytes", now.RetainedBytes,
+	h.warnedAt = time.Now()
+	h.log.WarnContext(ctx, "the slot is about to be lost, or is: the log that it needs is beyond max_slot_wal_keep_size",
+		"slot", h.state.Slot, "wal_status", now.WalStatus, "retained_bytes", now.RetainedBytes,
 		"pinned_bytes", now.PinnedBytes, "safe_bytes", now.SafeBytes)
 	return nil
 }

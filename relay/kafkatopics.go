@@ -3,77 +3,89 @@ package relay
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // countTopicsEvery is the time between two writes of how many records the topics
 // have taken. That a topic is new, or was made anew, is written at once.
 const countTopicsEvery = time.Minute
 
-// recallTopics tells the producers' memory which topics this relay has written to.
-func (s *session) recallTopics(ctx context.Context) error {
-	rows, err := s.state.Queries.KafkaTopics(ctx, s.cfg.SlotName())
+// topics are those that this relay has written to: what its producers met of them, and
+// what of it is written down.
+type topics struct {
+	state  *state.State
+	counts *counts
+	log    *slog.Logger
+	memory *publisher.Memory // of the process's publishers
+	saved  time.Time         // the records of topics
+}
+
+// recall tells the producers' memory which topics this relay has written to.
+func (t *topics) recall(ctx context.Context) error {
+	rows, err := t.state.Queries.KafkaTopics(ctx, t.state.Slot)
 	if err != nil {
-		return fmt.Errorf("read the topics of slot %s: %w", s.cfg.SlotName(), err)
+		return fmt.Errorf("read the topics of slot %s: %w", t.state.Slot, err)
 	}
 	known := make([]publisher.KnownTopic, len(rows))
 	for i, r := range rows {
 		known[i] = publisher.KnownTopic{Name: r.Topic, ID: r.TopicID, Records: r.Records, SeenAt: r.SeenAt}
 	}
-	s.memory.Know(known)
-	s.health.topicsAt = time.Now()
+	t.memory.Know(known)
+	t.saved = time.Now()
 	return nil
 }
 
-// saveTopics writes what is new of the topics, and tells of those that were made
+// save writes what is new of the topics, and tells of those that were made
 // anew: once each, because it is written before.
-func (s *session) saveTopics(ctx context.Context, counts bool) error {
-	if s.memory == nil {
+func (t *topics) save(ctx context.Context, counts bool) error {
+	if t.memory == nil {
 		return nil
 	}
-	if counts = counts || time.Since(s.health.topicsAt) >= countTopicsEvery; counts {
-		s.health.topicsAt = time.Now()
+	if counts = counts || time.Since(t.saved) >= countTopicsEvery; counts {
+		t.saved = time.Now()
 	}
-	known, remade := s.memory.Topics(counts)
+	known, remade := t.memory.Topics(counts)
 	if len(known) == 0 {
 		return nil
 	}
 	lost := make(map[string]int64, len(remade))
-	for _, t := range remade {
-		lost[t.Before.Name] = t.Before.Records
+	for _, r := range remade {
+		lost[r.Before.Name] = r.Before.Records
 	}
-	p := outboxdb.SaveKafkaTopicsParams{Slot: s.cfg.SlotName(), Epoch: s.state.Epoch}
-	for _, t := range known {
-		p.Topics, p.TopicIds, p.Records = append(p.Topics, t.Name), append(p.TopicIds, t.ID), append(p.Records, t.Records)
-		p.SeenAt, p.LostRecords = append(p.SeenAt, t.SeenAt), append(p.LostRecords, lost[t.Name])
+	p := outboxdb.SaveKafkaTopicsParams{Slot: t.state.Slot, Epoch: t.state.Epoch}
+	for _, k := range known {
+		p.Topics, p.TopicIds, p.Records = append(p.Topics, k.Name), append(p.TopicIds, k.ID), append(p.Records, k.Records)
+		p.SeenAt, p.LostRecords = append(p.SeenAt, k.SeenAt), append(p.LostRecords, lost[k.Name])
 	}
-	n, err := s.state.Queries.SaveKafkaTopics(ctx, p)
-	if err := s.state.Fenced("save the topics", n, err); err != nil {
+	n, err := t.state.Queries.SaveKafkaTopics(ctx, p)
+	if err := t.state.Fenced("save the topics", n, err); err != nil {
 		return err
 	}
-	for _, t := range remade {
-		s.counts.topicRemade()
-		s.log.WarnContext(ctx, "a topic was deleted and made anew: what was in it is gone. What the outbox still holds of it, "+
+	for _, r := range remade {
+		t.counts.topicRemade()
+		t.log.WarnContext(ctx, "a topic was deleted and made anew: what was in it is gone. What the outbox still holds of it, "+
 			"`outboxctl replay --from TIME --namespace NAMESPACE --aggregate-type TYPE --config FILE --reason \"…\"` publishes again; "+
 			"without --namespace and --aggregate-type that of every topic",
-			"topic", t.Before.Name, "was", t.Before.ID, "is", t.ID, "records", t.Before.Records, "counted_at", t.Before.SeenAt.UTC().Format(time.RFC3339),
+			"topic", r.Before.Name, "was", r.Before.ID, "is", r.ID, "records", r.Before.Records, "counted_at", r.Before.SeenAt.UTC().Format(time.RFC3339),
 			"records_are", "those that the topic before had acknowledged to this relay")
 	}
 	return nil
 }
 
-// lastTopics writes the counts at a graceful stop. Without them the next session
+// last writes the counts at a graceful stop. Without them the next session
 // counts from the last ones.
-func (s *session) lastTopics(ctx context.Context) {
+func (t *topics) last(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if s.memory != nil {
-		s.memory.Count()
+	if t.memory != nil {
+		t.memory.Count()
 	}
-	if err := s.saveTopics(ctx, true); err != nil {
-		s.log.DebugContext(ctx, "counts of topics not written", "error", err)
+	if err := t.save(ctx, true); err != nil {
+		t.log.DebugContext(ctx, "counts of topics not written", "error", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
@@ -20,6 +21,22 @@ import (
 	"github.com/onceward/onceward/relay/internal/stream"
 	"github.com/onceward/onceward/relay/internal/tries"
 )
+
+// opener opens a session: what only that needs, and what the session stands on.
+type opener struct {
+	*session
+	opening *opening
+	last    *owned
+	shown   stream.Hooks // on the health pages
+
+	at      pglogrepl.LSN    // of the slot
+	kafka   publisher.Config // of every producer
+	row     outboxdb.RelayState
+	covered snapshot.Visible         // what the stream leaves out
+	gaps    []stream.Gap             // to be repaired
+	tx      *publisher.Transactional // nil: both modes are idempotent
+	kept    ledger.Checkpoint
+}
 
 // openSession connects and takes the slot, in the one order that is safe: the
 // slot is the arbiter, so the epoch, the state and the producer come after
@@ -32,19 +49,16 @@ func (r *Relay) openSession(ctx context.Context, t *tries.Tries, last *owned) (_
 	if err != nil {
 		return nil, err
 	}
-	ctx, o := newOpening(ctx, t.Limit, func(kind, step string) { r.vitals.try(kind, step, time.Now()) })
-	defer func() { err = o.done(ctx, err) }()
-	o.step("connect to PostgreSQL")
+	ctx, steps := newOpening(ctx, t.Limit, func(kind, step string) { r.vitals.try(kind, step, time.Now()) })
+	defer func() { err = steps.done(ctx, err) }()
+	steps.step("connect to PostgreSQL")
 	conn, err := Connect(ctx, dsn, cfg.SlotName())
 	if err != nil {
 		return nil, err
 	}
-	s := &session{
-		cfg: cfg, log: r.log, opening: o, state: state.New(conn, cfg.SlotName()),
-		id: ledger.NewSession(), counts: r.counts, snapshots: snapshot.NewSchedule(),
-		report: r.vitals.report, shown: stream.Hooks{Tell: r.setPhase, Holding: r.setHeld}, parted: make(chan struct{}),
-	}
-	s.begin = beginning.New(cfg.beginner(), r.log, s.state, o.told())
+	s := &session{cfg: cfg, log: r.log, state: state.New(conn, cfg.SlotName()), id: ledger.NewSession(), counts: r.counts}
+	s.furnish(steps.told(), r.vitals.report)
+	o := &opener{session: s, opening: steps, last: last, shown: stream.Hooks{Tell: func(now stream.Phase, why error) { r.setState(State(now), why) }, Holding: r.vitals.held}}
 	defer func() {
 		last.took = s.state.Epoch > 0
 		if err != nil {
@@ -54,22 +68,22 @@ func (r *Relay) openSession(ctx context.Context, t *tries.Tries, last *owned) (_
 			}
 		}
 	}()
-	source := s.source(dsn)
-	o.step("check the server, the tables and the publication")
+	source := o.source(dsn)
+	steps.step("check the server, the tables and the publication")
 	if err = s.begin.Prepare(ctx, source, last.gap, last.Known); err != nil {
 		return nil, err
 	}
-	o.step("take slot " + cfg.SlotName())
+	steps.step("take slot " + cfg.SlotName())
 	if err = s.state.SlotFree(ctx); err != nil {
 		return nil, err
 	}
-	if err = s.pace(ctx, &source, t.Silence); err != nil {
+	if err = o.pace(ctx, &source, t.Silence); err != nil {
 		return nil, err
 	}
 	if s.reader, err = cdc.Open(ctx, source); err != nil {
 		return nil, err
 	}
-	if err = s.own(ctx, dsn, last); err != nil {
+	if err = o.own(ctx, dsn); err != nil {
 		return nil, err
 	}
 	commands, err := s.state.PollCommands(ctx) // a paused relay begins no session by publishing until its first tick
@@ -81,118 +95,125 @@ func (r *Relay) openSession(ctx context.Context, t *tries.Tries, last *owned) (_
 	if cfg.Kafka.Mode == ModeExactlyOnce {
 		patience += cfg.Kafka.Transaction.Interval
 	}
-	r.watched.Store(&watched{pump: s.pump, patience: patience, topic: s.topic})
+	r.watch.session.Store(&watched{pump: s.pump, patience: patience, topic: stream.NewRouting(cfg.Name, cfg.policies(), o.kafka).TopicOf})
 	return s, nil
 }
 
 // source is what the reader is opened with.
-func (s *session) source(dsn string) cdc.Config {
-	cfg := s.cfg
+func (o *opener) source(dsn string) cdc.Config {
+	cfg := o.cfg
 	return cdc.Config{
 		DSN: dsn, Slot: cfg.SlotName(), Publication: cfg.PublicationName(), CreateSlot: cfg.Postgres.Slot.Create == "auto",
-		FailoverSlot: cfg.Postgres.Slot.Failover, QueueBytes: int(cfg.Queue.Bytes), Logger: s.log,
+		FailoverSlot: cfg.Postgres.Slot.Failover, QueueBytes: int(cfg.Queue.Bytes), Logger: o.log,
 		Creating: func() {
-			s.opening.unbounded(WaitSlot, "the replication slot "+cfg.SlotName()+" is being made, which waits for transactions that are open now")
+			o.opening.unbounded(WaitSlot, "the replication slot "+cfg.SlotName()+" is being made, which waits for transactions that are open now")
 		},
 	}
 }
 
+// pace fits the session to the server's wal_sender_timeout: a status update at
+// least three times within it, and a limit of silence that starts at twice of
+// it. The server may be busy and mute for longer: after a session that ended by
+// silence the caller gives a higher factor.
+func (o *opener) pace(ctx context.Context, source *cdc.Config, factor int) error {
+	server, err := cdc.ReadPace(ctx, o.state.Conn)
+	if err != nil {
+		return err
+	}
+	o.idle.Segment = server.Segment
+	timeout := server.SenderTimeout
+	source.StatusInterval = cdc.DefaultStatusInterval
+	if timeout == 0 {
+		timeout = time.Minute // the server's default
+	} else {
+		source.StatusInterval = max(10*time.Millisecond, min(source.StatusInterval, timeout/3))
+	}
+	source.SilenceLimit = min(timeout*time.Duration(factor), silenceMax)
+	if fault.Is(fault.Impatient) {
+		source.SilenceLimit = timeout / 2
+	}
+	return nil
+}
+
 // own is everything that comes after the slot is held.
-func (s *session) own(ctx context.Context, dsn string, last *owned) error {
-	s.opening.step("raise the epoch of slot " + s.cfg.SlotName())
-	slotPosition, row, err := s.takeOver(ctx)
+func (o *opener) own(ctx context.Context, dsn string) error {
+	o.opening.step("raise the epoch of slot " + o.cfg.SlotName())
+	if err := o.takeOver(ctx); err != nil {
+		return err
+	}
+	o.opening.step("connect to PostgreSQL for letters")
+	conn, err := connect(ctx, dsn, o.cfg.SlotName(), state.CommitGrace)
 	if err != nil {
 		return err
 	}
-	s.opening.step("connect to PostgreSQL for letters")
-	conn, err := connect(ctx, dsn, s.cfg.SlotName(), state.CommitGrace)
-	if err != nil {
+	o.pumps = state.New(conn, o.cfg.SlotName())
+	o.pumps.Epoch = o.state.Epoch
+	if err := o.configureSink(ctx); err != nil {
 		return err
 	}
-	s.pumps = state.New(conn, s.cfg.SlotName())
-	s.pumps.Epoch = s.state.Epoch
-	sink, err := s.sinkConfig(ctx, row, last)
-	if err != nil {
+	if err := o.settle(ctx); err != nil {
 		return err
 	}
-	f, err := s.settle(ctx, sink, row, slotPosition, last)
-	if err != nil {
+	if err := o.recall(ctx); err != nil {
 		return err
 	}
-	row = f.row
-	kept, err := s.recall(ctx, f.tx, row)
-	if err != nil {
+	o.opening.step("compare the checkpoint with the server")
+	if err := o.begin.Bind(ctx, o.reader, beginning.Taken{Row: o.row, SlotPosition: o.at}, o.kept, o.last.Known); err != nil {
 		return err
 	}
-	s.opening.step("compare the checkpoint with the server")
-	if err := s.begin.Bind(ctx, s.reader, beginning.Taken{Row: row, SlotPosition: slotPosition}, kept, last.Known); err != nil {
+	o.tick.Store(max(o.kept.Tick, o.row.Tick))
+	o.opening.unbounded(WaitKafka, o.kafkaStep())
+	if err := o.change(ctx); err != nil {
 		return err
 	}
-	s.tick.Store(max(kept.Tick, row.Tick))
-	s.opening.unbounded(WaitKafka, s.kafkaStep())
-	tx, err := s.change(ctx, row.Mode, &kept, f.tx)
-	if err != nil {
+	if err := o.signIn(ctx); err != nil {
 		return err
 	}
-	if err := s.signIn(ctx, &kept); err != nil {
+	start := o.start()
+	o.opening.step("open the dead letters and what is held")
+	if o.conf, err = o.pumpConfig(ctx, start); err != nil {
 		return err
 	}
-	start := s.start(kept, row, last)
-	s.opening.step("open the dead letters and what is held")
-	if err := s.openTables(ctx, &start); err != nil {
+	o.opening.unbounded(WaitKafka, o.kafkaStep())
+	if err := o.assemble(ctx); err != nil {
 		return err
 	}
-	s.opening.unbounded(WaitKafka, s.kafkaStep())
-	f.gaps = s.begin.RepairFrom(f.gaps, kept.Repair)
-	s.topic = stream.NewRouting(s.cfg.Name, s.cfg.policies(), sink).TopicOf
-	s.conf = s.pumpConfig(sink, start, f, last)
-	if err := s.assemble(ctx, sink, tx, s.conf); err != nil {
+	if err := o.bindKafka(ctx); err != nil {
 		return err
 	}
-	if err := s.bindKafka(ctx, row); err != nil {
-		return err
-	}
-	s.log.InfoContext(ctx, "slot taken", "slot", s.cfg.SlotName(), "mode", s.cfg.Kafka.Mode, "epoch", row.Epoch, "checkpoint", kept.Order.String(), "start", start.Order.String())
-	s.resume(&kept, start.Order)
+	o.log.InfoContext(ctx, "slot taken", "slot", o.cfg.SlotName(), "mode", o.cfg.Kafka.Mode, "epoch", o.row.Epoch, "checkpoint", o.kept.Order.String(), "start", start.Order.String())
+	o.resume(start.Order)
 	return nil
 }
 
 // resume lets the stream begin. It confirms no more than the checkpoint, which is what
 // is durable.
-func (s *session) resume(kept *ledger.Checkpoint, start pglogrepl.LSN) {
-	s.saved.Store(kept)
-	s.savedAt = time.Now()
-	s.idle.Owed = true // whatever the last session left
-	if start > kept.Order {
-		s.savedTransactions = math.MaxUint64 // what ended beyond the checkpoint is due
+func (o *opener) resume(start pglogrepl.LSN) {
+	kept := o.kept
+	o.saved.Store(&kept)
+	o.savedAt = time.Now()
+	o.idle.Owed = true // whatever the last session left
+	if start > o.kept.Order {
+		o.savedTransactions = math.MaxUint64 // what ended beyond the checkpoint is due
 	}
-	s.reader.Resume(start, kept.Order)
+	o.reader.Resume(start, o.kept.Order)
 }
 
 // signIn writes the checkpoint with the number of this session into relay_state, before the
 // first Kafka transaction that has it.
-func (s *session) signIn(ctx context.Context, kept *ledger.Checkpoint) error {
-	if s.cfg.Kafka.Mode != ModeExactlyOnce {
+func (o *opener) signIn(ctx context.Context) error {
+	if o.cfg.Kafka.Mode != ModeExactlyOnce {
 		return nil
 	}
-	kept.Session, kept.Strange = s.id, false
-	tick, err := s.state.Save(ctx, *kept)
-	s.tick.Store(max(tick, s.tick.Load()))
+	o.kept.Session, o.kept.Strange = o.id, false
+	tick, err := o.state.Save(ctx, o.kept)
+	o.tick.Store(max(tick, o.tick.Load()))
 	return err
 }
 
 // kafkaStep says what a step that needs Kafka waits for; it has limits of its own.
-func (s *session) kafkaStep() string {
-	return fmt.Sprintf("brokers %v are asked for a producer and a checkpoint, and have not answered", s.cfg.Kafka.Brokers)
-}
-
-// footing is what a session stands on: who owns the slot, what is to be repaired, up
-// to where the stream leaves events out, and the transactional producer, if it has one.
-type footing struct {
-	row     outboxdb.RelayState
-	covered snapshot.Visible
-	gaps    []stream.Gap
-	tx      *publisher.Transactional
+func (o *opener) kafkaStep() string {
+	return fmt.Sprintf("brokers %v are asked for a producer and a checkpoint, and have not answered", o.cfg.Kafka.Brokers)
 }
 
 // settle writes down where the relay begins, if it begins anew, and makes the
@@ -200,77 +221,75 @@ type footing struct {
 // transaction may be open: the producer, which settles it, comes before. In any other
 // case it comes after: a beginning that waits for Kafka would be measured again, and a
 // relay that has to be decided about would fence a rightful one at every try.
-func (s *session) settle(ctx context.Context, sink publisher.Config, row outboxdb.RelayState, at pglogrepl.LSN, last *owned) (f footing, err error) {
-	f.row = row
-	if s.begin.Anew() && row.Mode == ModeExactlyOnce {
-		s.opening.unbounded(WaitKafka, s.kafkaStep())
-		if f.tx, err = s.producer(ctx, sink, row); err != nil {
-			return f, err
+func (o *opener) settle(ctx context.Context) (err error) {
+	if o.begin.Anew() && o.row.Mode == ModeExactlyOnce {
+		o.opening.unbounded(WaitKafka, o.kafkaStep())
+		if err := o.producer(ctx); err != nil {
+			return err
 		}
 	}
-	s.opening.unbounded(WaitPostgres, "write down where the relay begins, and read its gaps")
-	if f.row, err = s.begin.BeginAnew(ctx, row, at, s.reader.System().Timeline); err != nil {
-		return f, err
+	o.opening.unbounded(WaitPostgres, "write down where the relay begins, and read its gaps")
+	if o.row, err = o.begin.BeginAnew(ctx, o.row, o.at, o.reader.System().Timeline); err != nil {
+		return err
 	}
-	if s.begin.Anew() {
-		last.begunAnew()
+	if o.begin.Anew() {
+		o.last.begunAnew()
 	}
-	if f.covered, f.gaps, err = s.begin.LoadGaps(ctx); err != nil || f.tx != nil {
-		return f, err
+	if o.covered, o.gaps, err = o.begin.LoadGaps(ctx); err != nil || o.tx != nil {
+		return err
 	}
-	s.opening.unbounded(WaitKafka, s.kafkaStep())
-	f.tx, err = s.producer(ctx, sink, f.row)
-	return f, err
+	o.opening.unbounded(WaitKafka, o.kafkaStep())
+	return o.producer(ctx)
 }
 
 // takeOver raises the epoch. A relay that never ran begins as an idempotent one
 // at its slot, and changes its mode from there.
-func (s *session) takeOver(ctx context.Context) (slotPosition pglogrepl.LSN, row outboxdb.RelayState, err error) {
-	if err = s.state.Begun(ctx); err != nil {
-		return 0, row, err
+func (o *opener) takeOver(ctx context.Context) (err error) {
+	if err := o.state.Begun(ctx); err != nil {
+		return err
 	}
-	if slotPosition, err = s.state.SlotPosition(ctx); err != nil {
-		return 0, row, err
+	if o.at, err = o.state.SlotPosition(ctx); err != nil {
+		return err
 	}
-	system := s.reader.System()
-	row, err = s.state.Take(ctx, outboxdb.InsertRelayStateParams{
-		Slot: s.cfg.SlotName(), Relay: s.cfg.Name, Database: system.DBName, SystemIdentifier: system.SystemID,
-		Timeline: system.Timeline, ConfirmedLsn: slotPosition.String(), Mode: ModeIdempotent, Publication: s.cfg.PublicationName(),
+	system := o.reader.System()
+	o.row, err = o.state.Take(ctx, outboxdb.InsertRelayStateParams{
+		Slot: o.cfg.SlotName(), Relay: o.cfg.Name, Database: system.DBName, SystemIdentifier: system.SystemID,
+		Timeline: system.Timeline, ConfirmedLsn: o.at.String(), Mode: ModeIdempotent, Publication: o.cfg.PublicationName(),
 	})
-	return slotPosition, row, err
+	return err
 }
 
 // start is where the session begins: at the checkpoint, or at what this process
 // knows to have ended beyond it, if nobody else had the slot meanwhile.
-func (s *session) start(kept ledger.Checkpoint, row outboxdb.RelayState, last *owned) ledger.Checkpoint {
-	if s.cfg.Kafka.Mode == ModeIdempotent && last.knowsMore(&kept, row, s.reader.System()) {
-		return last.ended
+func (o *opener) start() ledger.Checkpoint {
+	if o.cfg.Kafka.Mode == ModeIdempotent && o.last.knowsMore(&o.kept, o.row, o.reader.System()) {
+		return o.last.ended
 	}
-	return kept
+	return o.kept
 }
 
 // assemble makes the pump, and the sink of its mode.
-func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publisher.Transactional, conf stream.Config) (err error) {
-	if s.pump, err = stream.New(ctx, conf); err != nil {
+func (o *opener) assemble(ctx context.Context) (err error) {
+	if o.pump, err = stream.New(ctx, o.conf); err != nil {
 		return err
 	}
-	if tx == nil {
-		published, err := publisher.New(ctx, sink, s.pump.Acknowledged)
+	if o.tx == nil {
+		published, err := publisher.New(ctx, o.kafka, o.pump.Acknowledged)
 		if err != nil {
 			return err
 		}
-		s.sink = published
-		s.pump.Idempotent(published, published, &s.saved)
+		o.sink = published
+		o.pump.Idempotent(published, published, &o.saved)
 		return nil
 	}
-	limits := s.cfg.Kafka.Transaction
-	s.pump.ExactlyOnce(tx, stream.Transactions{
-		Interval: limits.Interval, MaxBytes: int64(limits.MaxBytes), Segment: s.idle.Segment,
-		Bound: ledger.Checkpoint{Timeline: s.reader.System().Timeline, Session: s.id},
+	limits := o.cfg.Kafka.Transaction
+	o.pump.ExactlyOnce(o.tx, stream.Transactions{
+		Interval: limits.Interval, MaxBytes: int64(limits.MaxBytes), Segment: o.idle.Segment,
+		Bound: ledger.Checkpoint{Timeline: o.reader.System().Timeline, Session: o.id},
 		Tick: func(ctx context.Context) (int64, error) {
-			tick, err := s.pumps.RaiseTick(ctx)
+			tick, err := o.pumps.RaiseTick(ctx)
 			if err == nil {
-				s.tick.Store(tick)
+				o.tick.Store(tick)
 			}
 			return tick, err
 		},
@@ -278,23 +297,19 @@ func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publi
 	return nil
 }
 
-// pumpConfig is that of a session which starts at a checkpoint.
-func (s *session) pumpConfig(sink publisher.Config, start ledger.Checkpoint, f footing, last *owned) stream.Config {
-	shown := s.shown
-	shown.Lend = s.reader.Lend
-	return stream.Config{
-		Start: start, Nonce: s.snapshots.Nonce, State: s.pumps, Letters: s.letters, Waiting: s.waiting,
-		Routing: stream.NewRouting(s.cfg.Name, s.cfg.policies(), sink), Covered: f.covered, Repairs: f.gaps, Refused: last.refused,
-		Observer: s.counts, Hooks: shown, Log: s.log,
+// pumpConfig is that of a session which starts at a checkpoint. It opens the letters and
+// what waits: what began before the start is not read again, and a release among it that
+// has ended must not be opened.
+func (o *opener) pumpConfig(ctx context.Context, start ledger.Checkpoint) (conf stream.Config, err error) {
+	shown := o.shown
+	shown.Lend = o.reader.Lend
+	conf = stream.Config{
+		Start: start, Nonce: o.snapshots.Nonce, State: o.pumps, Waiting: stream.NewTable(o.pumps, &start),
+		Routing: stream.NewRouting(o.cfg.Name, o.cfg.policies(), o.kafka), Covered: o.covered, Repairs: o.begin.RepairFrom(o.gaps, o.kept.Repair),
+		Refused: o.last.refused, Observer: o.counts, Hooks: shown, Log: o.log,
 	}
-}
-
-// openTables opens the letters and what waits. What began before the start is not
-// read again: a release among it that has ended must not be opened.
-func (s *session) openTables(ctx context.Context, start *ledger.Checkpoint) (err error) {
-	s.waiting = stream.NewTable(s.pumps, start)
-	s.letters, err = letters.Open(ctx, s.pumps, letters.Config{
-		Checkpoint: start.Order, MaxParked: s.cfg.MaxParkedAggregates, First: s.waiting.TakeUp,
+	conf.Letters, err = letters.Open(ctx, o.pumps, letters.Config{
+		Checkpoint: start.Order, MaxParked: o.cfg.MaxParkedAggregates, First: conf.Waiting.TakeUp,
 	})
-	return err
+	return conf, err
 }

@@ -311,7 +311,7 @@ func TestASessionKeepsTheServersPace(t *testing.T) {
 			s := newScriptedSession(t)
 			s.db.Returns("wal_sender_timeout", struct{ Timeout, Segment int64 }{tc.timeout, segmentSize})
 			var source cdc.Config
-			require.NoError(t, s.pace(t.Context(), &source, tc.factor))
+			require.NoError(t, (&opener{session: s.session}).pace(t.Context(), &source, tc.factor))
 			require.Equal(t, tc.interval, source.StatusInterval)
 			require.Equal(t, tc.limit, source.SilenceLimit)
 		})

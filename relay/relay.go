@@ -40,8 +40,8 @@ type Relay struct {
 	counts  *counts
 	vitals  *vitals
 	lookout *lookout
-	watched atomic.Pointer[watched] // of the session that runs; nil: none does
-	over    atomic.Bool             // Run has returned an error
+	watch   watch
+	over    atomic.Bool // Run has returned an error
 }
 
 // New validates the configuration, and reads the secrets' files once to see that
@@ -68,6 +68,7 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 	log = log.With("relay", cfg.Name)
 	r := &Relay{cfg: cfg, log: log, counts: newCounts(cfg.Name), vitals: newVitals(cfg.Name, time.Now())}
 	r.lookout = newLookout(&r.cfg, log)
+	r.watch = watch{cfg: &r.cfg, log: log, vitals: r.vitals}
 	r.setState(StateConnecting, nil)
 	return r, nil
 }
@@ -114,12 +115,12 @@ const (
 func (r *Relay) Run(ctx context.Context) error {
 	beside, stop := context.WithCancel(context.WithoutCancel(ctx)) // a graceful stop may take its time
 	var done sync.WaitGroup
-	done.Go(func() { r.watch(beside) })
+	done.Go(func() { r.watch.run(beside) })
 	done.Go(func() { r.lookout.run(beside, r.vitals.health) })
 	maintenance, stopMaintenance := context.WithCancel(ctx)
 	defer stopMaintenance()
 	if r.cfg.Postgres.MaintenanceDSNFile != "" {
-		done.Go(func() { r.maintain(maintenance) })
+		done.Go(func() { maintain(maintenance, &r.cfg, r.counts, r.log) })
 	}
 	err := r.publish(ctx, tries.New())
 	stopMaintenance()
@@ -137,7 +138,7 @@ func (r *Relay) publish(ctx context.Context, t *tries.Tries) error {
 		r.setState(StateConnecting, nil)
 		began := time.Now()
 		before := last.reached
-		err := r.explainKafka(ctx, &last, cdc.ExplainRefused(r.session(ctx, t, &last)))
+		err := r.lookout.explainKafka(ctx, &last, cdc.ExplainRefused(r.session(ctx, t, &last)))
 		if ctx.Err() != nil {
 			r.setState(StateStopped, err)
 			return r.stopped(err)
@@ -226,14 +227,14 @@ func (r *Relay) standBy(ctx context.Context, held func()) error {
 		held()
 		if time.Since(compared) >= compareEvery {
 			compared = time.Now()
-			r.compare(ctx)
+			r.lookout.compare(ctx, r.vitals.report)
 		}
 	}
 }
 
 func (r *Relay) session(ctx context.Context, t *tries.Tries, last *owned) error {
 	last.took = false
-	if err := r.stillOther(ctx, last); err != nil {
+	if err := r.lookout.stillOther(ctx, last); err != nil {
 		return err
 	}
 	s, err := r.openSession(ctx, t, last)
@@ -243,7 +244,7 @@ func (r *Relay) session(ctx context.Context, t *tries.Tries, last *owned) error 
 	t.Opened()
 	r.counts.session()
 	r.setState(StateStreaming, nil)
-	defer r.unwatch()
+	defer r.watch.over()
 	return s.run(ctx, last)
 }
 

@@ -12,12 +12,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/onceward/onceward/cdc"
-	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/beginning"
-	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
 	"github.com/onceward/onceward/relay/internal/stream"
@@ -27,34 +25,36 @@ import (
 // one for the checkpoint, one for the pump, and a producer, which live and are
 // thrown away together.
 type session struct {
-	cfg     *Config
-	log     *slog.Logger
-	opening *opening
-	begin   *beginning.Beginner
-	state   *state.State // of the checkpoint's goroutine
-	reader  *cdc.Reader  // once the slot is held
-	id      int64        // drawn, in every checkpoint that it makes
-	counts  *counts
-	pumps   *state.State // of the pump's goroutine
-	letters *letters.Store
-	waiting *stream.Table
-	sink    stream.Sink
-	pump    *stream.Pump
-	conf    stream.Config // of the pump
+	cfg    *Config
+	log    *slog.Logger
+	begin  *beginning.Beginner
+	state  *state.State // of the checkpoint's goroutine
+	reader *cdc.Reader  // once the slot is held
+	id     int64        // drawn, in every checkpoint that it makes
+	counts *counts
+	pumps  *state.State // of the pump's goroutine
+	sink   stream.Sink
+	pump   *stream.Pump
+	conf   stream.Config // of the pump
 
 	saved             atomic.Pointer[ledger.Checkpoint] // the last one in relay_state
 	savedAt           time.Time
 	tick              atomic.Int64 // the last one made
 	savedTransactions uint64       // that the last checkpoint has passed
 	idle              ledger.Idle
-	snapshots         *snapshot.Schedule
-	looked            []int64 // the attachings of partitions that the last tick saw: none was filled
+	snapshots         snapshots
 	health            health
-	memory            *publisher.Memory                                  // of the process's publishers
-	topic             func(namespace, aggregateType, kind string) string // of whoever watches the session
-	report            func(kind string, waits ...Wait)
-	shown             stream.Hooks  // on the health pages
-	parted            chan struct{} // closed when the last snapshot of a graceful stop is published, or cannot be
+	topics            topics
+}
+
+// furnish gives a session that knows its slot what works at every tick.
+func (s *session) furnish(told beginning.Told, report func(kind string, waits ...Wait)) {
+	s.begin = beginning.New(s.cfg.beginner(), s.log, s.state, told)
+	s.snapshots = snapshots{
+		Schedule: snapshot.NewSchedule(), cfg: s.cfg, state: s.state, begin: s.begin, counts: s.counts, parted: make(chan struct{}),
+	}
+	s.topics = topics{state: s.state, counts: s.counts, log: s.log}
+	s.health = health{state: s.state, counts: s.counts, log: s.log, report: report, topics: &s.topics}
 }
 
 // owned is what a process remembers of its sessions, so that the next one does
@@ -126,30 +126,6 @@ func (o *owned) first(before pglogrepl.LSN, news bool, lasted time.Duration) boo
 	return o.reached > before || news || lasted > steadySession
 }
 
-// pace fits the session to the server's wal_sender_timeout: a status update at
-// least three times within it, and a limit of silence that starts at twice of
-// it. The server may be busy and mute for longer: after a session that ended by
-// silence the caller gives a higher factor.
-func (s *session) pace(ctx context.Context, source *cdc.Config, factor int) error {
-	server, err := cdc.ReadPace(ctx, s.state.Conn)
-	if err != nil {
-		return err
-	}
-	s.idle.Segment = server.Segment
-	timeout := server.SenderTimeout
-	source.StatusInterval = cdc.DefaultStatusInterval
-	if timeout == 0 {
-		timeout = time.Minute // the server's default
-	} else {
-		source.StatusInterval = max(10*time.Millisecond, min(source.StatusInterval, timeout/3))
-	}
-	source.SilenceLimit = min(timeout*time.Duration(factor), silenceMax)
-	if fault.Is(fault.Impatient) {
-		source.SilenceLimit = timeout / 2
-	}
-	return nil
-}
-
 // run streams until ctx ends, which it answers with a flush and a last
 // checkpoint, or until something breaks. The session is over when it returns.
 func (s *session) run(ctx context.Context, last *owned) error {
@@ -161,7 +137,7 @@ func (s *session) run(ctx context.Context, last *owned) error {
 		defer part()
 		select {
 		case <-ctx.Done():
-			s.awaitLast(gctx)
+			s.snapshots.awaitLast(gctx)
 		case <-gctx.Done():
 		}
 		return nil
@@ -184,7 +160,7 @@ func (s *session) run(ctx context.Context, last *owned) error {
 	err := group.Wait()
 	if ctx.Err() != nil {
 		err = s.finish(context.WithoutCancel(ctx))
-		s.lastTopics(ctx)
+		s.topics.last(ctx)
 	}
 	err = errors.Join(s.begin.FoundIn(err), s.discard(ctx))
 	s.remember(last)

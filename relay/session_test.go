@@ -25,7 +25,6 @@ import (
 	"github.com/onceward/onceward/relay/internal/beginning"
 	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/scripted"
-	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
 	"github.com/onceward/onceward/relay/internal/stream"
 )
@@ -129,19 +128,17 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 	sink := newKafka()
 	s := &session{
 		cfg: &cfg, log: slog.New(slog.DiscardHandler), state: owner(db),
-		idle: ledger.Idle{Segment: segmentSize}, counts: newCounts("orders"), pumps: owner(db), letters: &letters.Store{}, sink: sink,
-		snapshots: snapshot.NewSchedule(), parted: make(chan struct{}), report: func(string, ...Wait) {}, savedAt: time.Now(),
+		idle: ledger.Idle{Segment: segmentSize}, counts: newCounts("orders"), pumps: owner(db), sink: sink,
+		savedAt: time.Now(),
 	}
-	s.begin = beginning.New(cfg.beginner(), s.log, s.state, beginning.Told{})
+	s.furnish(beginning.Told{}, func(string, ...Wait) {})
 	s.health.lookedAt = time.Now()
 	s.saved.Store(&ledger.Checkpoint{Order: 100})
-	s.shown = stream.Hooks{Tell: func(stream.Phase, error) {}, Holding: func(map[string]stream.HeldRoute) {}}
-	s.waiting = stream.NewTable(s.pumps, s.saved.Load())
+	shown := stream.Hooks{Tell: func(stream.Phase, error) {}, Holding: func(map[string]stream.HeldRoute) {}, Lend: func(int) {}}
 	s.conf = stream.Config{
-		Start: *s.saved.Load(), Nonce: s.snapshots.Nonce, State: s.pumps, Letters: s.letters, Waiting: s.waiting,
-		Routing: stream.NewRouting(cfg.Name, cfg.policies(), publisher.Config{}), Observer: s.counts, Hooks: s.shown, Log: s.log,
+		Start: *s.saved.Load(), Nonce: s.snapshots.Nonce, State: s.pumps, Letters: &letters.Store{}, Waiting: stream.NewTable(s.pumps, s.saved.Load()),
+		Routing: stream.NewRouting(cfg.Name, cfg.policies(), publisher.Config{}), Observer: s.counts, Hooks: shown, Log: s.log,
 	}
-	s.conf.Hooks.Lend = func(int) {}
 	s.assembled(t, sink)
 	db.Forget()
 	reader, err := cdc.Open(t.Context(), cdc.Config{
@@ -152,6 +149,11 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 	reader.Resume(100, 100)
 	t.Cleanup(func() { _ = reader.Close(context.Background()) })
 	return &scriptedSession{session: s, db: db, kafka: sink}
+}
+
+// opens is how it would be opened, from what is known then.
+func (s *scriptedSession) opens(kept ledger.Checkpoint, row outboxdb.RelayState, last *owned) *opener {
+	return &opener{session: s.session, kept: kept, row: row, last: last}
 }
 
 // assembled has a pump of its configuration.
@@ -294,7 +296,7 @@ func TestASnapshotComesBeforeItsMarker(t *testing.T) {
 	attached.Attachings = []int64{16600<<32 | 740}
 	s.db.Returns("TakeSnapshot", attached)
 	s.snapshots.Asked = true
-	require.NoError(t, s.takeSnapshot(t.Context(), 0))
+	require.NoError(t, s.snapshots.take(t.Context(), s.pump, 0))
 	asked := s.db.Log()[1:] // the start of replication
 	require.Len(t, asked, 3)
 	require.Contains(t, asked[0], "TakeSnapshot")
@@ -304,14 +306,14 @@ func TestASnapshotComesBeforeItsMarker(t *testing.T) {
 	require.Equal(t, "50:50:", first.Text)
 
 	s.snapshots.Asked = true
-	require.NoError(t, s.takeSnapshot(t.Context(), 0))
+	require.NoError(t, s.snapshots.take(t.Context(), s.pump, 0))
 	require.Len(t, s.db.Log("FilledLeaves"), 1, "nothing is attached since")
 
 	s.snapshots.Asked = true
 	attached.Attachings = append(attached.Attachings, 16700<<32|741)
 	s.db.Returns("TakeSnapshot", attached)
 	s.db.Returns("FilledLeaves", outboxdb.FilledLeavesRow{Leaf: "outbox_20261122"})
-	err := s.takeSnapshot(t.Context(), 0)
+	err := s.snapshots.take(t.Context(), s.pump, 0)
 	var start *cdc.StartError
 	require.ErrorAs(t, err, &start)
 	require.Equal(t, CodePartitionFilled, start.Code)
@@ -365,18 +367,18 @@ func TestAGracefulStopLeavesNothingToPublishAgain(t *testing.T) {
 // stop waits for; before the stream there is none, for nothing brings its marker back.
 func TestAGracefulStopProvesWhatWasPublished(t *testing.T) {
 	s := newScriptedSession(t)
-	require.NoError(t, s.lastSnapshot(t.Context()))
+	require.NoError(t, s.snapshots.last(t.Context(), s.pump))
 	require.Empty(t, s.db.Log("TakeSnapshot"))
-	<-s.parted
+	<-s.snapshots.parted
 
-	s.parted = make(chan struct{})
+	s.snapshots.parted = make(chan struct{})
 	require.NoError(t, s.pump.Repair(t.Context())) // there is none
 	ctx, cancel := context.WithCancel(t.Context())
 	var group errgroup.Group
 	group.Go(func() error { return s.reader.Run(ctx) })
 	group.Go(func() error { return s.pump.Run(ctx, s.reader) })
-	require.NoError(t, s.lastSnapshot(t.Context()))
-	<-s.parted
+	require.NoError(t, s.snapshots.last(t.Context(), s.pump))
+	<-s.snapshots.parted
 	require.EqualValues(t, 1, s.status(t).Marked)
 	cancel()
 	_ = group.Wait()
@@ -419,8 +421,8 @@ func TestASessionBeginsWhereItsOwnLastOneEnded(t *testing.T) {
 	ended := ledger.Checkpoint{Order: 300, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 310, Ordinal: 4}}}
 	own := owned{Known: beginning.Known{SystemID: "7000", Timeline: 1, Tick: 30}, epoch: 7, ended: ended}
 	row := outboxdb.RelayState{Epoch: 8, Tick: 30}
-	require.Equal(t, ended, s.start(kept, row, &own))
-	require.Equal(t, ended, s.start(kept, outboxdb.RelayState{Epoch: 8, Tick: 31}, &own), "a checkpoint whose answer was lost")
+	require.Equal(t, ended, s.opens(kept, row, &own).start())
+	require.Equal(t, ended, s.opens(kept, outboxdb.RelayState{Epoch: 8, Tick: 31}, &own).start(), "a checkpoint whose answer was lost")
 	for name, tweak := range map[string]func(*owned, *ledger.Checkpoint, *outboxdb.RelayState){
 		"another had the slot":            func(_ *owned, _ *ledger.Checkpoint, r *outboxdb.RelayState) { r.Epoch = 9 },
 		"it never had it":                 func(o *owned, _ *ledger.Checkpoint, _ *outboxdb.RelayState) { *o = owned{} },
@@ -436,7 +438,7 @@ func TestASessionBeginsWhereItsOwnLastOneEnded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o, k, r := own, kept, row
 			tweak(&o, &k, &r)
-			require.Equal(t, k, s.start(k, r, &o))
+			require.Equal(t, k, s.opens(k, r, &o).start())
 			s.cfg.Kafka.Mode = ModeIdempotent
 		})
 	}

@@ -47,19 +47,19 @@ func (c *Config) otherwise(row outboxdb.RelayState) string {
 
 // compare reports whether the process that holds the slot is configured otherwise
 // than this standby.
-func (r *Relay) compare(ctx context.Context) {
+func (l *lookout) compare(ctx context.Context, report func(kind string, waits ...Wait)) {
 	ctx, cancel := context.WithTimeout(ctx, lookoutLimit)
 	defer cancel()
-	row, err := r.lookout.relayState(ctx)
+	row, err := l.relayState(ctx)
 	if err != nil {
 		return // whoever looks for the slot will tell
 	}
-	differs := r.cfg.otherwise(row)
+	differs := l.cfg.otherwise(row)
 	if differs == "" {
-		r.vitals.report(WaitSettings)
+		report(WaitSettings)
 		return
 	}
-	r.vitals.report(WaitSettings, Wait{
+	report(WaitSettings, Wait{
 		What: "slot " + row.Slot, Since: time.Now(),
 		Detail: differs + "; the process that holds the slot and this one are to have the same: a takeover would change it",
 	})

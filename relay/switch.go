@@ -18,20 +18,18 @@ import (
 // producer makes the transactional producer, if the mode of relay_state or the
 // configured one is exactly-once, which nobody but the holder of the slot may do: it
 // settles or fences every older one. The session owns it.
-func (s *session) producer(ctx context.Context, sink publisher.Config, row outboxdb.RelayState) (*publisher.Transactional, error) {
-	if s.cfg.Kafka.Mode != ModeExactlyOnce && row.Mode != ModeExactlyOnce {
-		return nil, nil //nolint:nilnil // an idempotent relay has none
+func (o *opener) producer(ctx context.Context) error {
+	if o.cfg.Kafka.Mode != ModeExactlyOnce && o.row.Mode != ModeExactlyOnce {
+		return nil
 	}
-	name := transactionID(row)
-	var tx *publisher.Transactional
-	err := s.whileOurs(ctx, func(ctx context.Context) (err error) {
-		tx, err = publisher.NewTransactional(ctx, sink, publisher.TransactionConfig{ID: name, Group: name, Timeout: s.cfg.Kafka.Transaction.Timeout})
+	name := transactionID(o.row)
+	return o.whileOurs(ctx, func(ctx context.Context) (err error) {
+		o.tx, err = publisher.NewTransactional(ctx, o.kafka, publisher.TransactionConfig{ID: name, Group: name, Timeout: o.cfg.Kafka.Transaction.Timeout})
 		if err == nil {
-			s.sink = tx
+			o.sink = o.tx
 		}
 		return err
 	})
-	return tx, err
 }
 
 // transactionID is the transactional id of a relay, and the group of its checkpoint.
@@ -40,51 +38,53 @@ func transactionID(row outboxdb.RelayState) string {
 }
 
 // dropProducer ends the transactional producer of a relay that goes on without.
-func (s *session) dropProducer(tx *publisher.Transactional) error {
+func (o *opener) dropProducer() error {
+	tx := o.tx
 	if tx == nil {
 		return nil
 	}
-	s.sink = nil
+	o.tx, o.sink = nil, nil
 	return tx.Close()
 }
 
-// recall returns the checkpoint from where the mode of relay_state keeps it; tx is
+// recall reads the checkpoint from where the mode of relay_state keeps it; tx is
 // nil where both modes are idempotent.
-func (s *session) recall(ctx context.Context, tx *publisher.Transactional, row outboxdb.RelayState) (ledger.Checkpoint, error) {
-	kept, err := state.Kept(row)
-	if err != nil || tx == nil {
-		return kept, err
+func (o *opener) recall(ctx context.Context) (err error) {
+	if o.kept, err = state.Kept(o.row); err != nil || o.tx == nil {
+		return err
 	}
-	pos, found := tx.Checkpoint()
-	if row.Mode != ModeExactlyOnce {
+	kept := &o.kept
+	pos, found := o.tx.Checkpoint()
+	if o.row.Mode != ModeExactlyOnce {
 		// What Kafka keeps is of an earlier time in that mode, as before a gap was
 		// written down: true of it is only how far the repair of an older gap has come,
 		// if the database has what became letters, or waits, by then: one that went back
 		// may lack it.
-		if old, err := ledger.Parse(pos.Order, pos.Meta); found && err == nil && old.Letters <= row.DeadLetters {
+		if old, err := ledger.Parse(pos.Order, pos.Meta); found && err == nil && old.Letters <= o.row.DeadLetters {
 			kept.Repair = old.Repair
 		}
-		return kept, nil
+		return nil
 	}
-	name := transactionID(row)
+	name := transactionID(o.row)
 	if !found {
-		s.log.ErrorContext(ctx, "the checkpoint in Kafka is gone, deleted or expired; the relay goes on from relay_state, and publishes again what was committed since",
-			"group", name, "topic", publisher.DefaultCheckpointTopic, "from", kept.Order.String(), "written", row.UpdatedAt)
-		s.counts.checkpointLost()
-		return kept, nil
+		o.log.ErrorContext(ctx, "the checkpoint in Kafka is gone, deleted or expired; the relay goes on from relay_state, and publishes again what was committed since",
+			"group", name, "topic", publisher.DefaultCheckpointTopic, "from", kept.Order.String(), "written", o.row.UpdatedAt)
+		o.counts.checkpointLost()
+		return nil
 	}
 	inKafka, err := ledger.Parse(pos.Order, pos.Meta)
 	if err != nil {
-		return kept, fmt.Errorf("read the checkpoint of group %s: %w", name, err)
+		return fmt.Errorf("read the checkpoint of group %s: %w", name, err)
 	}
 	if inKafka.Order < kept.Order {
-		s.log.ErrorContext(ctx, "the checkpoint in Kafka is behind relay_state, which only follows it: set back, lost, or a gap was accepted; the relay goes on from relay_state",
+		o.log.ErrorContext(ctx, "the checkpoint in Kafka is behind relay_state, which only follows it: set back, lost, or a gap was accepted; the relay goes on from relay_state",
 			"group", name, "checkpoint", inKafka.Order.String(), "from", kept.Order.String())
-		s.counts.checkpointLost()
-		return kept, nil
+		o.counts.checkpointLost()
+		return nil
 	}
 	inKafka.Strange = !kept.Knows(&inKafka)
-	return inKafka, nil
+	o.kept = inKafka
+	return nil
 }
 
 // ownerCheck is how often a session looks whether the slot is still its own
@@ -100,7 +100,7 @@ const (
 // try aborts: a session that lost the slot meanwhile, because its process stood
 // still or its walsender ended, would fence the owner for as long as it is
 // patient. The replication connection, which nobody reads yet, does not tell.
-func (s *session) whileOurs(ctx context.Context, ask func(context.Context) error) error {
+func (o *opener) whileOurs(ctx context.Context, ask func(context.Context) error) error {
 	group, asking := errgroup.WithContext(ctx)
 	done := make(chan struct{})
 	group.Go(func() error {
@@ -118,7 +118,7 @@ func (s *session) whileOurs(ctx context.Context, ask func(context.Context) error
 			}
 			// Not asking: its end would close the connection with the query.
 			limited, cancel := context.WithTimeout(ctx, ownerLimit)
-			err := s.state.Owns(limited)
+			err := o.state.Owns(limited)
 			cancel()
 			if err != nil {
 				return err
@@ -130,38 +130,38 @@ func (s *session) whileOurs(ctx context.Context, ask func(context.Context) error
 
 // change takes the checkpoint to where the configured mode keeps it, if
 // relay_state has the other mode. It is written there first: a crash in between
-// does the same again. It returns the producer that goes on, if one does.
-func (s *session) change(ctx context.Context, from string, kept *ledger.Checkpoint, tx *publisher.Transactional) (*publisher.Transactional, error) {
-	to := s.cfg.Kafka.Mode
+// does the same again. It leaves the producer that goes on, if one does.
+func (o *opener) change(ctx context.Context) error {
+	from, to, kept := o.row.Mode, o.cfg.Kafka.Mode, &o.kept
 	switch {
 	case from == to && to == ModeIdempotent: // a gap may have been written down meanwhile
-		return nil, s.dropProducer(tx)
+		return o.dropProducer()
 	case from == to:
-		return tx, nil
+		return nil
 	}
 	level := slog.LevelWarn
-	if s.begin.Anew() {
+	if o.begin.Anew() {
 		level = slog.LevelDebug // the checkpoint is a new one, and is taken to its place
 	}
-	s.log.Log(ctx, level, "the checkpoint moves to where this mode keeps it: the mode was changed, or a gap was written down",
+	o.log.Log(ctx, level, "the checkpoint moves to where this mode keeps it: the mode was changed, or a gap was written down",
 		"mode", to, "from", from, "checkpoint", kept.Order.String())
 	if to == ModeIdempotent {
-		tick, err := s.state.LeaveExactlyOnce(ctx, kept)
+		tick, err := o.state.LeaveExactlyOnce(ctx, kept)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		s.tick.Store(tick)
-		return nil, s.dropProducer(tx)
+		o.tick.Store(tick)
+		return o.dropProducer()
 	}
-	tick, err := s.pumps.RaiseTick(ctx)
+	tick, err := o.pumps.RaiseTick(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s.tick.Store(tick)
-	kept.Tick, kept.Timeline, kept.Session = tick, s.reader.System().Timeline, s.id
-	if err := tx.Commit(ctx, publisher.Position{Order: uint64(kept.Order), Meta: kept.Meta()}); err != nil {
-		return nil, fmt.Errorf("write the checkpoint to Kafka: %w", err)
+	o.tick.Store(tick)
+	kept.Tick, kept.Timeline, kept.Session = tick, o.reader.System().Timeline, o.id
+	if err := o.tx.Commit(ctx, publisher.Position{Order: uint64(kept.Order), Meta: kept.Meta()}); err != nil {
+		return fmt.Errorf("write the checkpoint to Kafka: %w", err)
 	}
 	fault.Crash(fault.BeforeMode)
-	return tx, s.state.EnterExactlyOnce(ctx)
+	return o.state.EnterExactlyOnce(ctx)
 }

@@ -90,12 +90,12 @@ func TestWhichCheckpointCounts(t *testing.T) {
 				Checkpoint: &text,
 			}
 			s.db.Returns("LoadRelayState", outboxdb.RelayState{ConfirmedLsn: "0/C8", Epoch: 7})
-			tx, err := s.producer(t.Context(), sink, row)
-			require.NoError(t, err)
-			kept, err := s.recall(t.Context(), tx, row)
-			require.NoError(t, err)
-			require.NoError(t, tx.Close())
-			require.Equal(t, tc.want, kept)
+			o := s.opens(ledger.Checkpoint{}, row, nil)
+			o.kafka = sink
+			require.NoError(t, o.producer(t.Context()))
+			require.NoError(t, o.recall(t.Context()))
+			require.NoError(t, o.tx.Close())
+			require.Equal(t, tc.want, o.kept)
 			require.Contains(t, log.String(), tc.says)
 			lost := 0
 			if tc.says != "" {
@@ -111,12 +111,11 @@ func TestWhichCheckpointCounts(t *testing.T) {
 func TestAnIdempotentRelayReadsItsOwnTable(t *testing.T) {
 	s := newScriptedSession(t)
 	row := outboxdb.RelayState{ConfirmedLsn: "0/C8", Mode: ModeIdempotent, Epoch: 6}
-	tx, err := s.producer(t.Context(), publisher.Config{}, row)
-	require.NoError(t, err)
-	require.Nil(t, tx)
-	kept, err := s.recall(t.Context(), tx, row)
-	require.NoError(t, err)
-	require.Equal(t, ledger.Checkpoint{Order: 200}, kept)
+	o := s.opens(ledger.Checkpoint{}, row, nil)
+	require.NoError(t, o.producer(t.Context()))
+	require.Nil(t, o.tx)
+	require.NoError(t, o.recall(t.Context()))
+	require.Equal(t, ledger.Checkpoint{Order: 200}, o.kept)
 }
 
 // A relay of an older release moves the position alone: what the text says of the
@@ -139,7 +138,7 @@ func TestAPositionThatWasMovedAloneVoidsThePlace(t *testing.T) {
 func TestWhoLostTheSlotStopsAskingForAProducer(t *testing.T) {
 	s := newScriptedSession(t)
 	s.db.Returns("LoadRelayState", outboxdb.RelayState{ConfirmedLsn: "0/C8", Epoch: 8})
-	err := s.whileOurs(t.Context(), func(ctx context.Context) error {
+	err := (&opener{session: s.session}).whileOurs(t.Context(), func(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	})

@@ -2,8 +2,10 @@ package relay
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceward/onceward/outbox"
@@ -20,6 +22,15 @@ const letterPatience = 2 * time.Second
 // the relay says that it waits for Kafka.
 const kafkaPatience = 5 * time.Second
 
+// watch looks at what waits, of the session that runs and of the relay. Safe for
+// concurrent use.
+type watch struct {
+	cfg     *Config
+	log     *slog.Logger
+	vitals  *vitals
+	session atomic.Pointer[watched] // that runs; nil: none does
+}
+
 // watched is a session that runs, for what it waits for without its knowledge.
 type watched struct {
 	pump     *stream.Pump
@@ -27,17 +38,17 @@ type watched struct {
 	topic    func(namespace, aggregateType, kind string) string // of the watching goroutine
 }
 
-// watch says in the log what waits, until ctx ends.
-func (r *Relay) watch(ctx context.Context) {
+// run says in the log what waits, until ctx ends.
+func (w *watch) run(ctx context.Context) {
 	said := make(reminders)
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case now := <-tick.C:
-			r.look(now)
-			for _, n := range said.tick(now, r.vitals.health(now).Waiting) {
-				n.say(ctx, r.log)
+			w.look(now)
+			for _, n := range said.tick(now, w.vitals.health(now).Waiting) {
+				n.say(ctx, w.log)
 			}
 		case <-ctx.Done():
 			return
@@ -46,39 +57,36 @@ func (r *Relay) watch(ctx context.Context) {
 }
 
 // look reports what the session waits for.
-func (r *Relay) look(now time.Time) {
-	w := r.watched.Load()
-	if w == nil {
+func (w *watch) look(now time.Time) {
+	session := w.session.Load()
+	if session == nil {
 		return
 	}
 	var kafka, letter []Wait
-	if owed := w.pump.Owed(); owed.Overdue(now, w.patience) {
-		topic := func(row *outbox.Row) string { return w.topic(row.Namespace, row.AggregateType, row.Type) }
-		kafka = []Wait{{Since: owed.Since, Detail: owed.Detail(r.cfg.Kafka.Brokers, topic), Events: owed.Events}}
+	if owed := session.pump.Owed(); owed.Overdue(now, session.patience) {
+		topic := func(row *outbox.Row) string { return session.topic(row.Namespace, row.AggregateType, row.Type) }
+		kafka = []Wait{{Since: owed.Since, Detail: owed.Detail(w.cfg.Kafka.Brokers, topic), Events: owed.Events}}
 	}
-	r.vitals.report(WaitKafka, kafka...)
-	if since := w.pump.Writing(); !since.IsZero() && now.Sub(since) >= letterPatience {
+	w.vitals.report(WaitKafka, kafka...)
+	if since := session.pump.Writing(); !since.IsZero() && now.Sub(since) >= letterPatience {
 		letter = []Wait{{Since: since, Detail: "PostgreSQL has not taken it yet; everything behind it waits"}}
 	}
-	r.vitals.report(WaitLetter, letter...)
+	w.vitals.report(WaitLetter, letter...)
 }
 
-// unwatch forgets a session that is over.
-func (r *Relay) unwatch() {
-	r.watched.Store(nil)
-	r.vitals.over()
+// over forgets a session that is over.
+func (w *watch) over() {
+	w.session.Store(nil)
+	w.vitals.over()
 }
 
-// setHeld shows which routes are held.
-func (r *Relay) setHeld(held map[string]stream.HeldRoute) {
+// held shows which routes are held.
+func (v *vitals) held(routes map[string]stream.HeldRoute) {
 	now := time.Now()
-	waits := make([]Wait, 0, len(held))
-	for route, h := range held {
+	waits := make([]Wait, 0, len(routes))
+	for route, h := range routes {
 		waits = append(waits, Wait{What: route, Since: now, Detail: h.Why, Events: h.Events})
 	}
 	slices.SortFunc(waits, func(a, b Wait) int { return strings.Compare(a.What, b.What) })
-	r.vitals.report(WaitRoute, waits...)
+	v.report(WaitRoute, waits...)
 }
-
-// setPhase shows what the pump does.
-func (r *Relay) setPhase(now stream.Phase, why error) { r.setState(State(now), why) }

@@ -57,6 +57,7 @@ func Check(root string) ([]Violation, error) {
 			}
 		}
 	}
+	found = append(found, sizes(files, large)...)
 	statements, err := Statements(root)
 	if err != nil {
 		return nil, err

@@ -25,15 +25,15 @@ func BenchmarkPump(b *testing.B) {
 			counted := newProgress(&began, 7, newTally())
 			p := newPump(began, counted, slog.New(slog.DiscardHandler))
 			p.routing = NewRouting("", nil, publisher.Config{})
-			p.letters = &idleLetters{}
+			p.letters.store = &idleLetters{}
 			if mode == "idempotent" {
 				p.sink, p.mode = ackSink{counted}, &idempotent{progress: counted, saved: savedAt(began)}
 			} else {
 				l := &countLedger{}
 				p.sink, p.mode = l, &exactlyOnce{
 					idle:     ledger.Idle{Segment: 16 << 20},
-					progress: counted, tx: l, interval: 100 * time.Millisecond, maxBytes: 8 << 20, cut: p.cut, before: p.writeDown, committed: time.Now(),
-					tick: func(context.Context) (int64, error) { return 1, nil },
+					progress: counted, tx: l, cut: p.reading.cut, before: p.held.write, committed: time.Now(),
+					Transactions: Transactions{Interval: 100 * time.Millisecond, MaxBytes: 8 << 20, Tick: func(context.Context) (int64, error) { return 1, nil }},
 				}
 			}
 			source := &loop{left: b.N}

@@ -25,7 +25,7 @@ type rows interface {
 // complete fills in the events whose table lacked a needed column when they were
 // written: they have the column by now, or nothing can be done here. What the stream
 // leaves out needs none, and may have been dropped by retention since.
-func (p *Pump) complete(ctx context.Context, batch []cdc.Item) error {
+func (r *reading) complete(ctx context.Context, batch []cdc.Item) error {
 	for i := range batch {
 		it := &batch[i]
 		if it.Incomplete == nil {
@@ -34,10 +34,10 @@ func (p *Pump) complete(ctx context.Context, batch []cdc.Item) error {
 		if it.Kind != cdc.KindEvent {
 			return it.Incomplete
 		}
-		if p.leavesOut(it) {
+		if r.leavesOut(it) {
 			continue
 		}
-		row, err := p.rows.event(ctx, it.Row.ID)
+		row, err := r.rows.event(ctx, it.Row.ID)
 		if err != nil {
 			return errors.Join(it.Incomplete, err)
 		}

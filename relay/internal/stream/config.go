@@ -66,12 +66,12 @@ func New(ctx context.Context, conf Config) (*Pump, error) {
 		return nil, err
 	}
 	p := newPump(conf.Start, newProgress(&conf.Start, conf.Nonce, conf.Observer), conf.Log)
-	p.letters, p.keeper, p.controls = ownLetters{conf.Letters, &p.writing}, conf.Waiting, controls
-	p.rows, p.gaps = outboxRows{conf.State}, &gapRows{pumps: conf.State}
-	p.routing, p.covered, p.repairs, p.refused, p.Hooks = conf.Routing, conf.Covered, conf.Repairs, conf.Refused, conf.Hooks
-	p.counted = func() int64 { return conf.State.Written }
-	p.counts.ParkedNow(p.letters.ParkedCount())
-	p.takeUp(held)
+	p.letters.store, p.held.keeper, p.reading.controls = ownLetters{conf.Letters, &p.writing}, conf.Waiting, controls
+	p.reading.rows, p.gaps = outboxRows{conf.State}, &gapRows{pumps: conf.State}
+	p.routing, p.reading.covered, p.repairs, p.letters.refused, p.Hooks = conf.Routing, conf.Covered, conf.Repairs, conf.Refused, conf.Hooks
+	p.reading.counted = func() int64 { return conf.State.Written }
+	p.counts.ParkedNow(p.letters.store.ParkedCount())
+	p.held.takeUp(held)
 	return p, nil
 }
 
@@ -99,35 +99,33 @@ type Transactions struct {
 // ExactlyOnce commits events and checkpoint in one Kafka transaction.
 func (p *Pump) ExactlyOnce(tx Transactional, conf Transactions) {
 	m := &exactlyOnce{
-		progress: p.progress, tx: watchedTransactions{tx, p.watch}, interval: conf.Interval, maxBytes: conf.MaxBytes, bound: conf.Bound, tick: conf.Tick, cut: p.cut, before: p.writeDown,
+		progress: p.progress, Transactions: conf, tx: watchedTransactions{tx, p.watch}, cut: p.reading.cut, before: p.held.write,
 		committed: time.Now(), idle: ledger.Idle{Segment: conf.Segment, Owed: true},
 	}
-	m.known.Position, m.known.Reach = p.began.Order, p.began.Reach
+	m.known.Position, m.known.Reach = p.reading.began.Order, p.reading.began.Reach
 	p.sink, p.mode = watchedSink{tx, p.watch}, m
 }
 
-// Owed is what Kafka owes an answer about. Safe for concurrent use.
-func (p *Pump) Owed() Owed { return p.watch.look() }
-
-// Writing returns since when a letter is being written; zero: none is. Safe for
-// concurrent use.
-func (p *Pump) Writing() time.Time {
-	if since := p.writing.Load(); since != 0 {
-		return time.Unix(0, since)
-	}
-	return time.Time{}
+// commands are the operator's, as the checkpoint's goroutine read them last.
+type commands struct {
+	last    atomic.Pointer[state.Commands]
+	changed chan struct{}
 }
 
-// HasEnded tells how far everything has ended, durably. Safe for concurrent use.
-func (p *Pump) HasEnded() (Status, error) { return p.mode.status() }
+func newCommands() *commands {
+	c := &commands{changed: make(chan struct{}, 1)}
+	c.last.Store(&state.Commands{})
+	return c
+}
 
-// Leaves is what the next session of this process begins with; zero when that is to
-// be read elsewhere.
-func (p *Pump) Leaves() (ledger.Checkpoint, error) { return p.mode.ended() }
+// SetCommands takes the operator's, as they are now. Safe for concurrent use.
+func (c *commands) SetCommands(now state.Commands) {
+	c.last.Store(&now)
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
 
-// FlushSink ends what was handed over, without what is to be written: for
-// [fault.NoEpoch].
-func (p *Pump) FlushSink(ctx context.Context) error { return p.mode.flush(ctx) }
-
-// Repaired reports whether the gaps are published, and the stream is read.
-func (p *Pump) Repaired() bool { return p.streams.Load() }
+// Commands returns the operator's, as they are now.
+func (c *commands) Commands() *state.Commands { return c.last.Load() }

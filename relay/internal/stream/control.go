@@ -14,30 +14,25 @@ import (
 	"github.com/onceward/onceward/relay/internal/letters"
 )
 
-// carryOut lets a control act, and publishes what it releases. After a
+// retry is what a control has released, while it is published. After a
 // [publisher.RouteError] it goes on where it stopped. A session that finds part
 // of the release committed begins behind that part.
-func (p *Pump) carryOut(ctx context.Context, s *step) error {
-	if s.release == nil {
-		if err := p.writeLetters(ctx); err != nil { // they may be what it is about
-			return err
-		}
-		released, err := p.letters.Apply(ctx, s.it.Control, s.it.Bad, s.at.Commit, s.released)
-		if err != nil {
-			return err
-		}
-		fault.Crash(fault.AfterRetrying)
-		p.counts.Control(s.it.Control.Action)
-		if released == nil {
-			return p.end(s.tag, ledger.Acknowledged)
-		}
-		s.release = &retry{p: p, pages: released, from: s.at.Letter}
-	}
+type retry struct {
+	p     *Pump
+	pages pages
+	page  []*letters.Letter // what is left of the present one
+	over  bool
+	from  uint32 // those before are out
+}
+
+// run publishes all of it, and ends the control.
+func (r *retry) run(ctx context.Context, s *step) error {
+	p := r.p
 	for {
-		if err := s.release.publishPage(ctx, s); err != nil {
+		if err := r.publishPage(ctx, s); err != nil {
 			return err
 		}
-		if s.release.over {
+		if r.over {
 			break
 		}
 		if err := p.settle(ctx, false); err != nil {
@@ -49,25 +44,6 @@ func (p *Pump) carryOut(ctx context.Context, s *step) error {
 		return fmt.Errorf("publish what control %s released: %w", s.it.Control.ID, err)
 	}
 	return p.end(s.tag, ledger.Acknowledged)
-}
-
-// findLane looks up what a retry of one letter waits behind: whatever later
-// event of the letter's aggregate comes, comes after it.
-func (p *Pump) findLane(ctx context.Context, s *step) (err error) {
-	if err = p.writeLetters(ctx); err != nil { // the letter may be among them
-		return err
-	}
-	s.letter, err = p.letters.LaneOf(ctx, s.it.Control.LetterID)
-	return err
-}
-
-// retry is what a control has released, while it is published.
-type retry struct {
-	p     *Pump
-	pages pages
-	page  []*letters.Letter // what is left of the present one
-	over  bool
-	from  uint32 // those before are out
 }
 
 // publishPage publishes one page of letters.
@@ -88,7 +64,7 @@ func (r *retry) publishPage(ctx context.Context, s *step) (err error) {
 			}
 		}
 		s.at.Letter = l.Index + 1
-		r.passed(s.at, s.released)
+		r.p.reading.passed(s.at, s.released)
 		if len(r.page) > 0 && r.page[0] == l {
 			r.page = r.page[1:]
 		}
@@ -99,19 +75,7 @@ func (r *retry) publishPage(ctx context.Context, s *step) (err error) {
 // isOut reports whether a letter was out when the session began, or when its
 // control was held.
 func (r *retry) isOut(s *step, at ledger.Place) bool {
-	return at.Letter < r.from || !s.released && r.p.began.Ended(at)
-}
-
-// passed notes that everything before a place in the middle of a retry was dealt
-// with.
-func (r *retry) passed(at ledger.Place, released bool) {
-	p := r.p
-	switch {
-	case released:
-		p.release.at.From = at
-	case p.next.Before(at):
-		p.next = at
-	}
+	return at.Letter < r.from || !s.released && r.p.reading.began.Ended(at)
 }
 
 // publish hands one letter over.
@@ -148,10 +112,10 @@ func (r *retry) letter(ctx context.Context, s *step, l *letters.Letter) error {
 		}
 	}
 	err, class := l.Bad, letters.ClassRecord
-	if why, ok := p.refused[l.ID]; ok && r.pages.Again() { // the broker did, in the session before
+	if why, ok := p.letters.refused[l.ID]; ok && r.pages.Again() { // the broker did, in the session before
 		err = errors.New(why)
 	} else if ok {
-		delete(p.refused, l.ID) // of another retry: its letter says so already
+		delete(p.letters.refused, l.ID) // of another retry: its letter says so already
 	}
 	if err == nil {
 		err = r.publish(ctx, s, l)
@@ -164,9 +128,9 @@ func (r *retry) letter(ctx context.Context, s *step, l *letters.Letter) error {
 	if err := r.pages.Fail(ctx, l, class, err.Error()); err != nil {
 		return err
 	}
-	delete(p.refused, l.ID) // the letter says it now; the next retry asks the broker again
+	delete(p.letters.refused, l.ID) // the letter says it now; the next retry asks the broker again
 	p.log.ErrorContext(ctx, "a retried dead letter was refused again; it is open again, with the new reason", "key", l.Key(), "control", s.it.Control.ID, "error", err)
-	p.counts.ParkedNow(p.letters.ParkedCount())
+	p.counts.ParkedNow(p.letters.store.ParkedCount())
 	if l.Holds { // the others that hold are behind it again
 		rest := make([]*letters.Letter, 0, len(r.page))
 		for _, other := range r.page[1:] {
@@ -177,4 +141,14 @@ func (r *retry) letter(ctx context.Context, s *step, l *letters.Letter) error {
 		r.page = rest
 	}
 	return nil
+}
+
+// skip gives up a letter whose retry is under way, or held.
+func (r *retry) skip(ctx context.Context, s *step, l *letters.Letter) (done bool, err error) {
+	if done, err = r.pages.Skip(ctx, l); err != nil || !done {
+		return false, err
+	}
+	delete(r.p.letters.refused, l.ID)
+	r.p.log.WarnContext(ctx, "retried dead letter given up: an operator said so", "key", l.Key(), "control", s.it.Control.ID)
+	return true, nil
 }

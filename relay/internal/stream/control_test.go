@@ -32,13 +32,13 @@ func TestALetterThatTheBrokerRefusesAgainIsOpenAgainOnce(t *testing.T) {
 		sink := newFakeSink()
 		p := testPump(sink)
 		p.log = slog.New(slog.NewTextHandler(&log, nil))
-		p.refused = last
+		p.letters.refused = last
 		released := &fakeRelease{left: []*letters.Letter{x}, repeat: acted[control.Control.ID]}
 		acted[control.Control.ID] = true
-		p.letters.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
+		p.letters.store.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
 		other.Commit = 300
 		read := cdc.Item{Kind: cdc.KindEvent, Commit: 150, Row: x.Row} // the letter's own event, which is read again
-		p.letters.(*fakeLetters).letters[x.ID] = letters.Dead{Row: x.Row}
+		p.letters.store.(*fakeLetters).letters[x.ID] = letters.Dead{Row: x.Row}
 		require.NoError(t, p.take(t.Context(), []cdc.Item{read, commitAt(150), control, other, commitAt(300)}))
 		return sink, released
 	}
@@ -78,20 +78,20 @@ func TestWhatWasRefusedIsForgottenWithItsLetter(t *testing.T) {
 	replay := cdc.Item{Kind: cdc.KindReplay, Commit: 200, Row: x.Row, Replay: &cdc.Replay{ID: uuid.New(), Topic: "other", Mode: cdc.ModeRedeliver}}
 	sink := newFakeSink()
 	p := testPump(sink)
-	p.refused = refused
+	p.letters.refused = refused
 	require.NoError(t, p.take(t.Context(), []cdc.Item{replay}))
 	require.Len(t, sink.got, 1, "a replay of the event, while the event itself has no letter yet")
 	require.NoError(t, p.take(t.Context(), []cdc.Item{x}))
 	require.NoError(t, p.turn(t.Context(), true))
-	require.Len(t, p.letters.(*fakeLetters).letters, 1)
+	require.Len(t, p.letters.store.(*fakeLetters).letters, 1)
 	require.Empty(t, refused)
 
 	refused[replay.Replay.ID] = "MESSAGE_TOO_LARGE, of the replay itself"
 	p = testPump(newFakeSink())
-	p.refused = refused
+	p.letters.refused = refused
 	require.NoError(t, p.take(t.Context(), []cdc.Item{replay}))
 	require.NoError(t, p.turn(t.Context(), true))
-	require.Contains(t, p.letters.(*fakeLetters).letters, replay.Replay.ID)
+	require.Contains(t, p.letters.store.(*fakeLetters).letters, replay.Replay.ID)
 	require.Empty(t, refused)
 }
 
@@ -114,13 +114,13 @@ func TestARetryEndsWhenItsLettersAreAcknowledged(t *testing.T) {
 	kafka := &acknowledging{err: errors.New("the leader is away")}
 	p.mode.(*idempotent).sink = kafka
 	control, released := retryOf(letterOf(0, true))
-	p.letters.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
+	p.letters.store.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
 	err := p.take(t.Context(), []cdc.Item{control, commitAt(300)})
 	require.ErrorContains(t, err, "the leader is away")
 	require.ErrorContains(t, err, control.Control.ID.String())
 	require.Equal(t, 1, kafka.flushes)
 	require.Len(t, sink.got, 1, "handed over")
-	require.NoError(t, p.read([]cdc.Item{commitAt(300)}))
+	require.NoError(t, p.reading.read([]cdc.Item{commitAt(300)}))
 	require.EqualValues(t, 100, position(t, p), "and not ended")
 }
 
@@ -134,7 +134,7 @@ func TestSkipReachesALetterOfAHeldRetry(t *testing.T) {
 		p := testPump(sink)
 		x := letterOf(0, true)
 		control, released := retryOf()
-		p.letters.(*fakeLetters).acted = func(*cdc.Control) pages {
+		p.letters.store.(*fakeLetters).acted = func(*cdc.Control) pages {
 			released.left = []*letters.Letter{x}
 			return released
 		}
@@ -170,7 +170,7 @@ func TestSingleWordKeepsOrder(t *testing.T) {
 			return nil
 		}
 		p := testPump(sink)
-		m := p.letters.(*fakeLetters)
+		m := p.letters.store.(*fakeLetters)
 		m.lanes = map[uuid.UUID]ledger.Lane{x.ID: {Namespace: "shop", AggregateType: "order"}, unrelated.ID: {Namespace: "shop", AggregateType: "user"}}
 		acted := map[string]int{}
 		m.acted = func(c *cdc.Control) pages {
@@ -205,7 +205,7 @@ func TestARetryHaltsAtAPartitionChange(t *testing.T) {
 		sink.refuse = func(publisher.Event) error { return &publisher.PartitionError{Topic: "t", From: 3, To: 6} }
 		p := testPump(sink)
 		control, released := retryOf(letterOf(0, true))
-		p.letters.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
+		p.letters.store.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
 		var states atomic.Value
 		p.Tell = func(s Phase, _ error) { states.Store(s) }
 		pumping(t, p, [][]cdc.Item{{control}}, func() {
@@ -222,11 +222,11 @@ func TestAControlThatWaitsIsLeftOut(t *testing.T) {
 	control, _ := retryOf()
 	other, _ := retryOf()
 	var acted []uuid.UUID
-	p.letters.(*fakeLetters).acted = func(c *cdc.Control) pages {
+	p.letters.store.(*fakeLetters).acted = func(c *cdc.Control) pages {
 		acted = append(acted, c.ID)
 		return nil
 	}
-	p.controls = map[uuid.UUID]bool{control.Control.ID: true}
+	p.reading.controls = map[uuid.UUID]bool{control.Control.ID: true}
 	require.NoError(t, p.take(t.Context(), []cdc.Item{control, other, commitAt(300)}))
 	require.Equal(t, []uuid.UUID{other.Control.ID}, acted)
 	require.EqualValues(t, 308, position(t, p))
@@ -247,9 +247,9 @@ func TestALetterForAnotherTopicHoldsNothing(t *testing.T) {
 	}
 	p := testPump(sink)
 	control, released := retryOf(letters...)
-	p.letters.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
+	p.letters.store.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
 	require.NoError(t, p.take(t.Context(), []cdc.Item{control, commitAt(300)}))
-	require.True(t, p.lanes.any(), "the topic is being made: that ends in a moment")
+	require.True(t, p.held.lanes.any(), "the topic is being made: that ends in a moment")
 	require.Empty(t, released.failed)
 	passing, released.left = false, letters
 	releaseAll(t, p)
@@ -259,11 +259,11 @@ func TestALetterForAnotherTopicHoldsNothing(t *testing.T) {
 
 	// Alone it waits, with the replays to that topic.
 	alone := aboutOne(cdc.ActionRetry, letters[1], 400)
-	p.letters.(*fakeLetters).lanes = map[uuid.UUID]ledger.Lane{letters[1].ID: {Topic: "elsewhere"}}
+	p.letters.store.(*fakeLetters).lanes = map[uuid.UUID]ledger.Lane{letters[1].ID: {Topic: "elsewhere"}}
 	released.left, released.failed = letters[1:2], nil
 	letters[1].Index = 0
 	require.NoError(t, p.take(t.Context(), []cdc.Item{alone, commitAt(400)}))
-	require.NotNil(t, p.lanes.find(ledger.Lane{Topic: "elsewhere"}))
-	require.Nil(t, p.lanes.find(ledger.Lane{Namespace: "shop", AggregateType: "order"}))
+	require.NotNil(t, p.held.lanes.find(ledger.Lane{Topic: "elsewhere"}))
+	require.Nil(t, p.held.lanes.find(ledger.Lane{Namespace: "shop", AggregateType: "order"}))
 	require.Empty(t, released.failed)
 }

@@ -12,9 +12,13 @@
 //
 // [Pump.Run] runs in one goroutine, which owns everything here but the progress: that
 // is shared with the sink, which ends events, and with the session's checkpoints,
-// which ask. What the pump writes (letters, what waits) goes over the session's
-// second connection. It says what it does by [Hooks], and is counted by
-// whom its [Config] names.
+// which ask. The Pump itself is the loop and the verdict; what changes together is a
+// noun with its fields: the reading, the letters, what is held, the releases, the
+// repair, the output. Only a release, a retry and a repair know the Pump: they give it
+// their items, by deliver and deal, and have it settle.
+//
+// What the pump writes (letters, what waits) goes over the session's second connection.
+// It says what it does by [Hooks], and is counted by whom its [Config] names.
 //
 // # Failure
 //
@@ -24,14 +28,17 @@
 //
 // # Files
 //
-//   - pump.go: the loop; step.go: an item; verdict.go: what becomes of it (the
-//     facts, one pure order of precedence, and one switch that acts); config.go
-//   - mode.go, exactly_once.go: when what was handed over has ended; progress.go: what has;
-//     sink_watch.go: since when Kafka owes an answer
-//   - held.go, pure: which lanes are held and when they are tried; hold.go: the pump's side
-//     of it; waiting.go: the table; drain.go: a release, which publishes what waited
-//   - letters.go, poison.go: what becomes a dead letter; halt.go: what waits for an operator, or
-//     for ever; control.go: controls, and the letters that they release; skip.go
-//   - repair.go: the gaps, before the stream; complete.go: rows that are read from the table
-//   - routing.go, pure: topics and policies
+//   - pump.go: the loop; step.go: an item; verdict.go: what becomes of it (the facts, one
+//     pure order of precedence, and one switch that acts); halt.go: what waits for an
+//     operator, or for ever; config.go: what a session gives it, the operator's commands too
+//   - reading.go: how far the pump has come; complete.go: rows that are read from the table
+//   - output.go: the way to Kafka; mode.go, exactly_once.go: when what was handed over has
+//     ended; progress.go: what has; sink_watch.go: since when Kafka owes an answer;
+//     routing.go, pure: topics and policies
+//   - lanes.go, pure: which lanes are held and when they are tried; held.go: what of them is
+//     written down and shown; waiting.go: the table; releases.go: how what waits goes out
+//     again, and drain.go: a release, which publishes it
+//   - letters.go: what becomes a dead letter; letter_store.go: where it is kept;
+//     control.go: controls, and the letters that they release
+//   - repair.go: the gaps, before the stream
 package stream

@@ -1,10 +1,8 @@
 package stream
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/onceward/onceward/internal/fault"
@@ -18,9 +16,8 @@ import (
 // others are ready and it has lasted; the next one takes up the rest. How far it
 // has come is in every checkpoint, and what that covers is deleted.
 type draining struct {
-	p         *Pump
-	lanes     []*heldLane
-	at        ledger.Cursor
+	*releases
+	order     []*heldLane // of the lanes
 	began     time.Time
 	over      bool          // nothing more is done in it
 	paused    time.Time     // nothing is done before: a commit is not visible yet
@@ -35,113 +32,56 @@ const drainTime = 5 * time.Second
 // is looked for again.
 const invisibleWait = 100 * time.Millisecond
 
-// begin starts a release of the lanes that are ready, those with the least first, but
-// those last that the release before was refused at: each of them ends one.
-func (p *Pump) begin(ctx context.Context) error {
-	if err := p.writeDown(ctx); err != nil { // each has its number then
-		return err
-	}
-	var ready, empty []*heldLane
-	for _, w := range p.lanes.ready {
-		if w.empty() {
-			empty = append(empty, w)
-		} else {
-			ready = append(ready, w)
-		}
-	}
-	p.lanes.ready = nil
-	if err := p.openEmpty(ctx, empty); err != nil || len(ready) == 0 {
-		return err
-	}
-	slices.SortStableFunc(ready, func(a, b *heldLane) int {
-		switch {
-		case a.refused == b.refused:
-			return cmp.Compare(a.events, b.events)
-		case b.refused:
-			return -1
-		}
-		return 1
-	})
-	fault.Crash(fault.BeforeRelease)
-	if err := p.keeper.begin(ctx, p.releases+1, ready); err != nil {
-		return err
-	}
-	fault.Crash(fault.AfterRelease)
-	p.releases++
-	p.release = &draining{p: p, lanes: ready, began: time.Now()}
-	p.mark()
-	return nil
-}
-
-// openEmpty opens lanes of which all that waited was given up. No release is under
-// way: what another one had handed over of them is forgotten by now.
-func (p *Pump) openEmpty(ctx context.Context, empty []*heldLane) error {
-	if len(empty) == 0 {
-		return nil
-	}
-	if err := p.keeper.open(ctx, empty); err != nil {
-		return err
-	}
-	for _, w := range empty {
-		p.lanes.opened(w)
-		p.log.InfoContext(ctx, "route released: nothing waits for it any more", "lane", w.name(), "route", w.route.name)
-	}
-	return nil
-}
-
 // advance goes on with the release for as long as it has had no turn, one page at
 // least, and ends it when it can.
 func (d *draining) advance(ctx context.Context) error {
-	p := d.p
 	began := time.Now()
 	for !d.over && !began.Before(d.paused) {
 		if err := d.page(ctx); err != nil {
 			return err
 		}
-		if err := p.settle(ctx, false); err != nil {
+		if err := d.p.settle(ctx, false); err != nil {
 			return err
 		}
-		if time.Since(began) >= p.spent {
+		if time.Since(began) >= d.spent {
 			break
 		}
 	}
-	durable := p.mode.durable()
-	if durable.Release != p.releases {
+	durable := d.out.mode.durable()
+	if durable.Release != d.reading.release {
 		return nil // no checkpoint knows of it
 	}
-	if d.over && !durable.Cursor.Before(d.at) {
-		return d.end(ctx)
+	if d.over && !durable.Cursor.Before(d.reading.cursor) {
+		return d.finish(ctx)
 	}
 	if !d.forgotten.Before(durable.Cursor) {
 		return nil
 	}
 	fault.Crash(fault.BeforeForget)
 	d.forgotten = durable.Cursor
-	return p.keeper.forget(ctx, d.lanes, durable.Cursor)
+	return d.keeper.forget(ctx, d.order, durable.Cursor)
 }
 
-// end ends a release of which a durable checkpoint says how far it came.
-func (d *draining) end(ctx context.Context) error {
-	p := d.p
+// finish ends a release of which a durable checkpoint says how far it came.
+func (d *draining) finish(ctx context.Context) error {
 	fault.Crash(fault.BeforeReleased)
-	if err := p.keeper.end(ctx, d.lanes, d.at); err != nil {
+	if err := d.keeper.end(ctx, d.order, d.reading.cursor); err != nil {
 		return err
 	}
 	fault.Crash(fault.AfterReleased)
-	p.release, p.lastCursor = nil, d.at
+	d.current = nil
 	return nil
 }
 
 // page publishes one page of the present lane.
 func (d *draining) page(ctx context.Context) error {
-	p := d.p
-	if d.at.Lane == len(d.lanes) || len(p.lanes.ready) > 0 && time.Since(d.began) >= drainTime {
-		p.lanes.ready = append(p.lanes.ready, d.lanes[d.at.Lane:]...)
+	if d.reading.cursor.Lane == len(d.order) || len(d.lanes.ready) > 0 && time.Since(d.began) >= drainTime {
+		d.lanes.ready = append(d.lanes.ready, d.order[d.reading.cursor.Lane:]...)
 		d.over = true
 		return nil
 	}
-	w := d.lanes[d.at.Lane]
-	page, err := p.keeper.page(ctx, w, d.at.From)
+	w := d.order[d.reading.cursor.Lane]
+	page, err := d.keeper.page(ctx, w, d.reading.cursor.From)
 	if err != nil {
 		return err
 	}
@@ -159,59 +99,57 @@ func (d *draining) page(ctx context.Context) error {
 		}
 		w.events--
 		w.wait, w.refused = 0, false
-		d.at.From = page[i].at.Item().After()
+		d.reading.cursor.From = page[i].at.Item().After()
 	}
 	d.inPage = false
-	p.lanes.changed = true
-	p.mark()
+	d.lanes.changed = true
+	d.reading.mark()
 	return nil
 }
 
 // caughtUp opens a lane of which nothing waits any more. What came meanwhile and
 // is not written down comes first.
 func (d *draining) caughtUp(ctx context.Context, w *heldLane) error {
-	p := d.p
 	if w.fresh > 0 {
-		return p.writeDown(ctx)
+		return d.write(ctx)
 	}
-	p.lanes.opened(w)
-	d.at = ledger.Cursor{Lane: d.at.Lane + 1}
-	p.mark()
-	p.log.InfoContext(ctx, "route released: all that waited for it was handed over", "lane", w.name(), "route", w.route.name)
+	d.lanes.opened(w)
+	d.reading.cursor = ledger.Cursor{Lane: d.reading.cursor.Lane + 1}
+	d.reading.mark()
+	d.log.InfoContext(ctx, "route released: all that waited for it was handed over", "lane", w.name(), "route", w.route.name)
 	return nil
 }
 
 // item publishes one item that waited, and reports whether the lane goes on.
 func (d *draining) item(ctx context.Context, w *heldLane, h *heldItem) (on bool, err error) {
-	p := d.p
 	if fault.Is(fault.ForgetWaiting) {
-		return true, p.end(p.open(), ledger.Acknowledged)
+		return true, d.end(d.reading.open(), ledger.Acknowledged)
 	}
 	switch h.status {
 	case heldHere:
 	case heldDead:
-		p.counts.Skipped(skippedByLetter)
+		d.counts.Skipped(skippedByLetter)
 		return true, nil
 	case heldErased:
-		if err := p.end(p.open(), ledger.Erased); err != nil {
+		if err := d.end(d.reading.open(), ledger.Erased); err != nil {
 			return false, err
 		}
-		p.sayErased(ctx, h)
+		d.sayErased(ctx, h)
 		return true, nil
 	case heldInvisible:
 		d.paused = time.Now().Add(invisibleWait)
 		return false, nil
 	}
-	s := step{it: h.item(), at: h.at, tag: p.open(), released: true, repairing: h.repairing, repair: h.repair}
+	s := step{it: h.item(), at: h.at, tag: d.reading.open(), released: true, repairing: h.repairing, repair: h.repair}
 	// After an error it stays in hand: the cursor stands before it.
-	p.inHand = append(p.inHand[:0], s.tag)
+	d.reading.inHand = append(d.reading.inHand[:0], s.tag)
 	if h.whole == nil { // it may have been moved, or come from a repair
-		if s.at.Commit, err = p.behindLetters(ctx, h.row, h.at.Commit); err != nil {
+		if s.at.Commit, err = d.letters.behind(ctx, h.row, h.at.Commit); err != nil {
 			return false, err
 		}
 	}
 	fault.Crash(fault.MidRelease)
-	err = p.deliver(ctx, &s)
+	err = d.p.deliver(ctx, &s)
 	var route *publisher.RouteError
 	if err != nil && !errors.As(err, &route) {
 		return false, err
@@ -221,103 +159,33 @@ func (d *draining) item(ctx context.Context, w *heldLane, h *heldItem) (on bool,
 			return false, err
 		}
 	}
-	p.inHand = p.inHand[:0]
+	d.reading.inHand = d.reading.inHand[:0]
 	if err == nil {
 		return true, nil
 	}
 	w.retry = s.release != nil
 	w.first, w.known = s.first()
 	d.refuseAgain(ctx, w, route)
-	return false, p.end(s.tag, ledger.Waiting)
+	return false, d.end(s.tag, ledger.Waiting)
 }
 
 // takeBack lets a control wait again of which some letters may be out.
 func (d *draining) takeBack(ctx context.Context, s *step) error {
-	p := d.p
-	if err := p.mode.handedAll(ctx); err != nil {
+	if err := d.out.mode.handedAll(ctx); err != nil {
 		return err
 	}
-	d.at.From = s.at
-	return p.letters.Reopen(ctx, s.it.Control, s.at.Letter)
+	d.reading.cursor.From = s.at
+	return d.letters.store.Reopen(ctx, s.it.Control, s.at.Letter)
 }
 
 // refuseAgain lets a lane wait again, and ends the release with it: the lanes
 // behind it go on in the next.
 func (d *draining) refuseAgain(ctx context.Context, w *heldLane, why *publisher.RouteError) {
-	p := d.p
 	before := w.route
 	w.refused = true
-	if p.lanes.hold(w, why.Route, why, time.Now()) && !before.refusedFor(why) && !why.Passing {
-		p.sayAgain(ctx, why, "lane", w.name())
+	if d.lanes.hold(w, why.Route, why, time.Now()) && !before.refusedFor(why) && !why.Passing {
+		d.sayAgain(ctx, why, "lane", w.name())
 	}
-	p.lanes.ready = append(p.lanes.ready, d.lanes[d.at.Lane+1:]...)
+	d.lanes.ready = append(d.lanes.ready, d.order[d.reading.cursor.Lane+1:]...)
 	d.over = true
-}
-
-// open gives an item a tag that does not come from the stream.
-func (p *Pump) open() (tag uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.owing++
-	return p.ledger.Read()
-}
-
-// mark writes down how far the pump has come. What is left of the batch in hand has
-// tags already, and so has the item of a release that is being handed over, which may
-// wait for room or for an operator: where nothing else owes its end, that is reached.
-func (p *Pump) mark() {
-	at, letters := p.reach(), p.counted()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if n := uint64(len(p.left) + len(p.inHand)); n > 0 && p.owing == n && p.ledger.Low() == p.firstLeft() {
-		p.ledger.EndedTo(at)
-	} else {
-		p.ledger.CameTo(at)
-	}
-	p.written = letters
-}
-
-// firstLeft is the first tag of what was not dealt with: the batch was read before the
-// item in hand.
-func (p *Pump) firstLeft() uint64 {
-	if len(p.left) > 0 {
-		return p.left[0].tag
-	}
-	return p.inHand[0]
-}
-
-// reach is how far the pump has come.
-func (p *Pump) reach() ledger.Reach {
-	at := ledger.Reach{UpTo: p.next, Release: p.releases}
-	if p.next.Before(p.began.UpTo) {
-		at.UpTo = p.began.UpTo // what had ended there has ended
-	}
-	at.Cursor = p.lastCursor
-	if p.release != nil {
-		at.Cursor = p.release.at
-	}
-	return at
-}
-
-// drainShare: a release has one such part of the time that the stream had.
-const drainShare = 3
-
-// drainPoll is how often a release that is over looks for its checkpoint.
-const drainPoll = 20 * time.Millisecond
-
-// drainWake returns when the release has something to do; zero when there is
-// none.
-func (p *Pump) drainWake(now time.Time) time.Time {
-	switch {
-	case p.release == nil && len(p.lanes.ready) > 0:
-		return now
-	case p.release == nil:
-		return time.Time{}
-	case p.release.over:
-		return now.Add(drainPoll)
-	}
-	if p.release.paused.After(now) {
-		return p.release.paused
-	}
-	return now
 }

@@ -34,13 +34,10 @@ const refresh = 24 * time.Hour
 // It belongs to the pump's goroutine, but for status.
 type exactlyOnce struct {
 	*progress
-	tx       Transactional
-	interval time.Duration
-	maxBytes int64
-	bound    ledger.Checkpoint                        // timeline and session of every checkpoint
-	tick     func(ctx context.Context) (int64, error) // raises the one in the database, durably
-	cut      func() ledger.Checkpoint                 // order, reach, repair and letters, once everything handed over has ended
-	before   func(ctx context.Context) error          // what is held is written down before a commit
+	Transactions
+	tx     Transactional
+	cut    func() ledger.Checkpoint        // order, reach, repair and letters, once everything handed over has ended
+	before func(ctx context.Context) error // what is held is written down before a commit
 
 	idle      ledger.Idle
 	committed time.Time // when the last one was
@@ -85,8 +82,8 @@ func (m *exactlyOnce) settle(ctx context.Context, now time.Time, paused bool) er
 	if events == 0 {
 		return m.commitPosition(ctx, now)
 	}
-	late := now.Sub(since) >= m.interval || paused && now.Sub(m.committed) >= m.interval
-	if bytes < m.maxBytes && !late {
+	late := now.Sub(since) >= m.Interval || paused && now.Sub(m.committed) >= m.Interval
+	if bytes < m.MaxBytes && !late {
 		return nil
 	}
 	return m.commit(ctx)
@@ -107,7 +104,7 @@ func (m *exactlyOnce) commitPosition(ctx context.Context, now time.Time) error {
 		m.known.Marked = live.Marked
 		m.mu.Unlock()
 	}
-	if since < m.interval || !released && !m.idle.Due(passed, m.known.Position, live.Position, since) && since < refresh {
+	if since < m.Interval || !released && !m.idle.Due(passed, m.known.Position, live.Position, since) && since < refresh {
 		return nil
 	}
 	return m.commit(ctx)
@@ -118,7 +115,7 @@ func (m *exactlyOnce) wake(time.Time) time.Time {
 	if m.open == 0 && m.ledger.Transactions() == m.known.Transactions {
 		return time.Time{}
 	}
-	return m.committed.Add(m.interval)
+	return m.committed.Add(m.Interval)
 }
 
 // flush commits what is open, or a position that is ahead of the last commit.
@@ -138,12 +135,12 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 	if err := m.before(ctx); err != nil {
 		return err
 	}
-	tick, err := m.tick(ctx)
+	tick, err := m.Tick(ctx)
 	if err != nil {
 		return err
 	}
 	c := m.cut()
-	c.Timeline, c.Session, c.Tick = m.bound.Timeline, m.bound.Session, tick
+	c.Timeline, c.Session, c.Tick = m.Bound.Timeline, m.Bound.Session, tick
 	began := time.Now()
 	fault.Crash(fault.BeforeCommit)
 	if err := m.tx.Commit(ctx, publisher.Position{Order: uint64(c.Order), Meta: c.Meta()}); err != nil {

@@ -88,7 +88,7 @@ func TestThereIsOneTransactionPerInterval(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := quiet()
 				p, m, _ := g.session(t)
-				m.maxBytes = 1 << 30
+				m.MaxBytes = 1 << 30
 				var batches [][]cdc.Item
 				for i := range uint64(1000) {
 					batches = append(batches, single(200+20*i))
@@ -110,8 +110,8 @@ func TestThereIsOneTransactionPerInterval(t *testing.T) {
 func TestATransactionIsCommittedWhenItIsLarge(t *testing.T) {
 	g := quiet()
 	p, m, _ := g.session(t)
-	m.maxBytes = 6400 // the fake counts 100 per event
-	m.interval = time.Hour
+	m.MaxBytes = 6400 // the fake counts 100 per event
+	m.Interval = time.Hour
 	var batch []cdc.Item
 	for range 200 {
 		batch = append(batch, typed(200, "order"))
@@ -128,15 +128,15 @@ func TestTheTickIsDurableBeforeTheCheckpointThatCarriesIt(t *testing.T) {
 	g := quiet()
 	p, m, _ := g.session(t)
 	raised := int64(0)
-	m.tick = func(context.Context) (int64, error) { raised = 42; return raised, nil }
-	p.counted = func() int64 { return 7 }
-	m.bound = ledger.Checkpoint{Timeline: 3, Session: 5}
+	m.Tick = func(context.Context) (int64, error) { raised = 42; return raised, nil }
+	p.reading.counted = func() int64 { return 7 }
+	m.Bound = ledger.Checkpoint{Timeline: 3, Session: 5}
 	require.NoError(t, p.take(t.Context(), single(200)))
 	require.NoError(t, p.Flush(t.Context()))
 	c, err := ledger.Parse(g.saved.Order, g.saved.Meta)
 	require.NoError(t, err)
 	require.Equal(t, []int64{42, 7, 3, 5}, []int64{c.Tick, c.Letters, int64(c.Timeline), c.Session})
-	m.tick = func(context.Context) (int64, error) { return 0, state.ErrFenced }
+	m.Tick = func(context.Context) (int64, error) { return 0, state.ErrFenced }
 	require.NoError(t, p.take(t.Context(), single(300)))
 	require.ErrorIs(t, p.Flush(t.Context()), state.ErrFenced)
 	require.Len(t, g.visible, 1, "who lost the slot commits nothing")
@@ -198,7 +198,7 @@ func TestWhatWaitsHasNotEndedBeforeItsCommit(t *testing.T) {
 	p.nonce = 7
 	batch := []cdc.Item{typed(200, "order"), commitAt(200), {Kind: cdc.KindMarker, Marker: cdc.Marker{Nonce: 7, ID: 3}}}
 	require.NoError(t, p.take(t.Context(), batch))
-	require.NoError(t, p.writeDown(t.Context()))
+	require.NoError(t, p.held.write(t.Context()))
 	require.Len(t, g.table.rows, 1)
 	require.NoError(t, m.settle(t.Context(), time.Now(), true))
 	now, err := m.status()

@@ -2,19 +2,25 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/onceward/onceward/internal/label"
+	"github.com/onceward/onceward/publisher"
 )
 
 // halt waits for the operator's command about an event that can never become a
 // record.
 func (p *Pump) halt(ctx context.Context, t *decision) error {
-	if err := p.writeLetters(ctx); err != nil {
+	if err := p.letters.write(ctx); err != nil {
 		return err
 	}
-	return p.awaitCommand(ctx, t.step, fmt.Errorf("%w; its route has the policy halt", explain(t.step, t.cause)),
+	cause := t.cause
+	if errors.Is(cause, publisher.ErrRecord) {
+		cause = fmt.Errorf("event %s (aggregate %s, commit at %s) cannot be published: %w", label.Key(t.it.Row), label.Clip(t.it.Row.AggregateType, label.MaxName), t.at.Commit, cause)
+	}
+	return p.awaitCommand(ctx, t.step, fmt.Errorf("%w; its route has the policy halt", cause),
 		fmt.Sprintf("mend the cause and start the relay again, or `outboxctl skip %s --relay %s --reason \"…\"`", label.Argument(t.it.Row.Namespace, t.it.Row.ID), p.routing.relay))
 }
 
@@ -27,7 +33,7 @@ func (p *Pump) awaitCommand(ctx context.Context, s *step, cause error, cure stri
 	p.Tell(phaseHalted, why)
 	for id := s.id(); ; {
 		if p.Commands().Skips(id) {
-			if done, err := p.skip(ctx, s, cause.Error()); done || err != nil {
+			if done, err := p.letters.skip(ctx, s, cause.Error()); done || err != nil {
 				p.Tell(phaseStreams, nil)
 				return err
 			}
@@ -41,7 +47,7 @@ func (p *Pump) awaitCommand(ctx context.Context, s *step, cause error, cure stri
 // haltForGood waits for the end of the process: what is wrong is mended outside, and
 // what the relay knows of it would be lost with a restart of its own.
 func (p *Pump) haltForGood(ctx context.Context, why error) error {
-	if err := p.writeLetters(ctx); err != nil {
+	if err := p.letters.write(ctx); err != nil {
 		return err
 	}
 	p.log.ErrorContext(ctx, "halted until the relay is started again", "error", why)
@@ -62,7 +68,7 @@ func (p *Pump) pause(ctx context.Context) error {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-p.commanded: // a command
+	case <-p.changed: // a command
 	case <-p.sink.Failed():
 		return p.sink.Err()
 	case <-ctx.Done():

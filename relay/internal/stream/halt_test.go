@@ -24,7 +24,7 @@ func TestAStandstillWritesTheLettersBeforeIt(t *testing.T) {
 			return &publisher.PartitionError{Topic: "t", From: 3, To: 6}
 		}
 		p := testPump(sink)
-		kept := p.letters.(*fakeLetters)
+		kept := p.letters.store.(*fakeLetters)
 		pumping(t, p, [][]cdc.Item{{first, behind}}, func() {
 			pass(time.Hour)
 			require.Equal(t, []uuid.UUID{first.Row.ID}, kept.order)

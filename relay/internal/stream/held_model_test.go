@@ -106,7 +106,7 @@ func (m *idempotentModel) open(lives bool) []cdc.Item {
 	m.p = testPump(m.sink)
 	b := newProgress(&start, 7, newTally())
 	p := newPump(start, b, m.p.log)
-	p.sink, p.letters, p.routing = m.sink, m.letters, m.p.routing
+	p.sink, p.letters.store, p.routing = m.sink, m.letters, m.p.routing
 	p.told(m.words...)
 	p.mode = &idempotent{progress: b, sink: m.sink, saved: savedAt(m.saved)}
 	m.p = p
@@ -191,7 +191,7 @@ func (m *idempotentModel) session(lives bool) {
 }
 
 func (m *idempotentModel) turn() error {
-	for _, r := range m.p.lanes.due {
+	for _, r := range m.p.held.lanes.due {
 		r.next = time.Time{}
 	}
 	return m.p.turn(m.t.Context(), true)
@@ -206,7 +206,7 @@ func (m *idempotentModel) last() {
 		require.NoError(m.t, m.turn())
 		m.kafka(true)
 		m.saved = save(m.t, m.p)
-		if !m.p.lanes.any() && m.p.release == nil {
+		if !m.p.held.lanes.any() && m.p.releases.current == nil {
 			return
 		}
 	}

@@ -78,10 +78,10 @@ func save(t require.TestingT, p *Pump) ledger.Checkpoint {
 // releaseAll publishes everything that waits, with a checkpoint wherever one is due.
 func releaseAll(t require.TestingT, p *Pump) {
 	for range 10_000 {
-		if !p.lanes.any() && p.release == nil {
+		if !p.held.lanes.any() && p.releases.current == nil {
 			return
 		}
-		for _, r := range p.lanes.due {
+		for _, r := range p.held.lanes.due {
 			r.next = time.Time{}
 		}
 		require.NoError(t, p.turn(context.Background(), true))
@@ -127,10 +127,10 @@ func TestAHeldRouteHoldsItsLaneOnly(t *testing.T) {
 			<-time.After(time.Second)
 			require.Equal(t, ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 2}, Release: 1, Cursor: ledger.Cursor{Lane: 1}}, save(t, p).Reach)
 		})
-		require.False(t, p.lanes.any())
-		require.Nil(t, p.release)
-		require.Empty(t, p.keeper.(*table).rows)
-		require.Empty(t, p.keeper.(*table).lanes)
+		require.False(t, p.held.lanes.any())
+		require.Nil(t, p.releases.current)
+		require.Empty(t, p.held.keeper.(*table).rows)
+		require.Empty(t, p.held.keeper.(*table).lanes)
 	})
 }
 
@@ -145,12 +145,12 @@ func TestWhatIsReadDuringTheReleaseComesAfterIt(t *testing.T) {
 		batch = append(batch, typed(200, "order"))
 	}
 	require.NoError(t, p.take(t.Context(), batch))
-	require.Len(t, p.lanes.byKey, 2)
+	require.Len(t, p.held.lanes.byKey, 2)
 	gone.Store(&[]string{"bill"})
-	for _, r := range p.lanes.due {
+	for _, r := range p.held.lanes.due {
 		r.next = time.Time{}
 	}
-	p.spent = 0
+	p.releases.spent = 0
 	require.NoError(t, p.turn(t.Context(), false))
 	require.Len(t, sink.keys("order"), 3, "one page")
 	late := typed(200, "order")
@@ -182,10 +182,10 @@ func TestAStopInsideAReleaseKnowsWhatHasEnded(t *testing.T) {
 	p := testPump(sink)
 	require.NoError(t, p.take(t.Context(), []cdc.Item{typed(200, "order"), typed(200, "order"), typed(200, "order"), typed(200, "order")}))
 	gone = false
-	for _, r := range p.lanes.due {
+	for _, r := range p.held.lanes.due {
 		r.next = time.Time{}
 	}
-	p.spent = 0
+	p.releases.spent = 0
 	require.ErrorIs(t, p.turn(t.Context(), false), stop)
 	require.Len(t, sink.keys("order"), 2)
 	acknowledgeAll(p, sink)
@@ -210,7 +210,7 @@ func TestManyLanesThatWaitCostNothing(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	p.keeper = countedKeeper{}
+	p.held.keeper = countedKeeper{}
 	at := uint64(200)
 	for round := range each {
 		for n := 0; n < names; n += 100 {
@@ -225,11 +225,11 @@ func TestManyLanesThatWaitCostNothing(t *testing.T) {
 				at += 16
 			}
 			require.NoError(t, p.take(t.Context(), batch))
-			require.LessOrEqual(t, p.lanes.bytes, unwrittenBytes)
+			require.LessOrEqual(t, p.held.lanes.bytes, unwrittenBytes)
 			require.NoError(t, p.turn(t.Context(), false))
 		}
 	}
-	require.NoError(t, p.writeDown(t.Context()))
+	require.NoError(t, p.held.write(t.Context()))
 	require.Len(t, sink.tags(), 1, "the user does not wait")
 	acknowledgeAll(p, sink)
 	c := save(t, p)
@@ -240,12 +240,12 @@ func TestManyLanesThatWaitCostNothing(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	grown := int64(after.HeapAlloc) - int64(before.HeapAlloc)
-	t.Logf("%d lanes, %d events: %d KiB", len(p.lanes.byKey), names*each, grown>>10)
+	t.Logf("%d lanes, %d events: %d KiB", len(p.held.lanes.byKey), names*each, grown>>10)
 	require.Less(t, grown, int64(names*1500), "per lane, whatever waits in it")
 	lent := -1
 	p.Lend = func(bytes int) { lent = bytes }
-	p.lanes.changed, p.shown = true, time.Time{}
-	p.show(time.Now())
+	p.held.lanes.changed, p.held.shown = true, time.Time{}
+	p.held.show(time.Now())
 	require.Equal(t, names*laneBytes, lent, "of the queue")
 	require.InDelta(t, grown, lent, float64(lent)/2)
 	runtime.KeepAlive(p)
@@ -263,11 +263,11 @@ func TestWhatIsHeldIsWrittenDownBeforeItIsLarge(t *testing.T) {
 	bad := typed(200, "order") // a bad row is kept whole
 	bad.Row.Payload = make([]byte, unwrittenBytes)
 	require.NoError(t, p.take(t.Context(), []cdc.Item{typed(200, "order")}))
-	require.Empty(t, p.keeper.(*table).rows)
+	require.Empty(t, p.held.keeper.(*table).rows)
 	bad.Bad = fmt.Errorf("bad")
 	require.NoError(t, p.take(t.Context(), []cdc.Item{bad}))
-	require.Len(t, p.keeper.(*table).rows, 2)
-	require.Zero(t, p.lanes.bytes)
+	require.Len(t, p.held.keeper.(*table).rows, 2)
+	require.Zero(t, p.held.lanes.bytes)
 }
 
 func TestACommitThatIsNotVisibleIsWaitedForAndAnErasedRowEnds(t *testing.T) {
@@ -278,12 +278,12 @@ func TestACommitThatIsNotVisibleIsWaitedForAndAnErasedRowEnds(t *testing.T) {
 	p := testPump(sink)
 	batch := []cdc.Item{typed(200, "order"), typed(200, "order"), typed(300, "order")}
 	require.NoError(t, p.take(t.Context(), batch))
-	kept := p.keeper.(*table)
+	kept := p.held.keeper.(*table)
 	madeRows.Delete(batch[0].Row.ID)
 	kept.hidden = map[uuid.UUID]bool{batch[1].Row.ID: true}
 	gone.Store(&[]string{})
 	for range 100 {
-		for _, r := range p.lanes.due {
+		for _, r := range p.held.lanes.due {
 			r.next = time.Time{}
 		}
 		require.NoError(t, p.turn(t.Context(), true))
@@ -291,7 +291,7 @@ func TestACommitThatIsNotVisibleIsWaitedForAndAnErasedRowEnds(t *testing.T) {
 	require.Empty(t, sink.tags(), "the second waits, and the third behind it")
 	require.Equal(t, 1, tallyOf(p).skips[skippedErased])
 	kept.hidden = nil
-	p.release.paused = time.Time{}
+	p.releases.current.paused = time.Time{}
 	releaseAll(t, p)
 	require.Equal(t, keysOfItems(batch[1:]...), sink.keys(""))
 	require.EqualValues(t, 1, p.ledger.Ends()[ledger.Erased])
@@ -318,7 +318,7 @@ func TestAReleaseOfErasedRowsEndsBesideASilentStream(t *testing.T) {
 		})
 		require.Empty(t, g.visible)
 		require.Empty(t, g.table.rows)
-		require.Nil(t, p.release)
-		require.False(t, p.lanes.any())
+		require.Nil(t, p.releases.current)
+		require.False(t, p.held.lanes.any())
 	})
 }

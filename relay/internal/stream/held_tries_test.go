@@ -48,11 +48,11 @@ func TestATryLeavesToTheReleaseWhatIsNoRefusal(t *testing.T) {
 		sink.refuse = func(publisher.Event) error { return now }
 		p := testPump(sink)
 		require.NoError(t, p.take(t.Context(), []cdc.Item{of("a"), commitAt(200)}))
-		require.NoError(t, p.writeDown(t.Context()))
+		require.NoError(t, p.held.write(t.Context()))
 		now = why
-		p.lanes.due[0].next = time.Time{}
-		require.NoError(t, p.try(t.Context()))
-		require.Len(t, p.lanes.ready, 1)
+		p.held.lanes.due[0].next = time.Time{}
+		require.NoError(t, p.releases.try(t.Context()))
+		require.Len(t, p.held.lanes.ready, 1)
 	}
 }
 
@@ -70,14 +70,14 @@ func TestALaneThatIsRefusedAgainGoesLast(t *testing.T) {
 	p := testPump(sink)
 	items := []cdc.Item{typed(200, "full"), typed(200, "big"), typed(200, "big"), commitAt(200)}
 	require.NoError(t, p.take(t.Context(), items))
-	require.NoError(t, p.writeDown(t.Context()))
+	require.NoError(t, p.held.write(t.Context()))
 	free := func() {
-		for _, r := range slices.Clone(p.lanes.due) {
-			p.lanes.usable(r)
+		for _, r := range slices.Clone(p.held.lanes.due) {
+			p.held.lanes.usable(r)
 		}
 	}
 	settle := func() {
-		for turned := false; !turned || p.release != nil; turned = true {
+		for turned := false; !turned || p.releases.current != nil; turned = true {
 			require.NoError(t, p.turn(t.Context(), true))
 			acknowledgeAll(p, sink)
 			save(t, p)
@@ -85,11 +85,11 @@ func TestALaneThatIsRefusedAgainGoesLast(t *testing.T) {
 	}
 	free()
 	settle()
-	require.True(t, p.lanes.byKey[ledger.Lane{Namespace: "shop", AggregateType: "full"}].refused, "the one with the least came first")
+	require.True(t, p.held.lanes.byKey[ledger.Lane{Namespace: "shop", AggregateType: "full"}].refused, "the one with the least came first")
 	open["big"] = true
 	free()
-	require.NoError(t, p.begin(t.Context()))
-	require.Equal(t, "big", p.release.lanes[0].of.AggregateType, "though it has more")
+	require.NoError(t, p.releases.begin(t.Context()))
+	require.Equal(t, "big", p.releases.current.order[0].of.AggregateType, "though it has more")
 	settle()
 	require.Len(t, sink.keys("big"), 2)
 }
@@ -113,21 +113,21 @@ func TestAResumedRouteIsTriedAtOnce(t *testing.T) {
 		items = append(items, typed(200, fmt.Sprint("type-", n)))
 	}
 	require.NoError(t, p.take(t.Context(), append(items, commitAt(200))))
-	for _, r := range p.lanes.due {
+	for _, r := range p.held.lanes.due {
 		r.next = time.Now().Add(time.Hour)
 	}
-	p.show(time.Now())
+	p.held.show(time.Now())
 	first := slices.Collect(maps.Keys(shown))
 	require.Len(t, first, shownRoutes+1)
 	for n := range 5 {
-		p.lanes.changed = true
-		p.show(time.Now().Add(time.Duration(n+1) * time.Minute))
+		p.held.lanes.changed = true
+		p.held.show(time.Now().Add(time.Duration(n+1) * time.Minute))
 		require.ElementsMatch(t, first, slices.Collect(maps.Keys(shown)))
 	}
 	paused = false
-	require.NoError(t, p.try(t.Context()))
-	require.Empty(t, p.lanes.ready)
+	require.NoError(t, p.releases.try(t.Context()))
+	require.Empty(t, p.held.lanes.ready)
 	p.SetCommands(state.Commands{Routes: []string{"another"}})
-	require.NoError(t, p.try(t.Context()))
-	require.Len(t, p.lanes.ready, 1)
+	require.NoError(t, p.releases.try(t.Context()))
+	require.Len(t, p.held.lanes.ready, 1)
 }

@@ -17,7 +17,7 @@ func TestTooManyParkedHoldsTheirLaneOnly(t *testing.T) {
 	bad, behind, other := of("a"), of("b"), typed(200, "user")
 	sink := poisonous(map[uuid.UUID]bool{bad.Row.ID: true})
 	p := testPump(sink)
-	kept := p.letters.(*fakeLetters)
+	kept := p.letters.store.(*fakeLetters)
 	kept.limit = 1
 	first := of("first")
 	kept.letters[first.Row.ID] = letters.Dead{Row: first.Row, Holds: true}
@@ -25,15 +25,15 @@ func TestTooManyParkedHoldsTheirLaneOnly(t *testing.T) {
 	require.NoError(t, p.turn(t.Context(), true))
 	require.Len(t, sink.got, 1)
 	require.Equal(t, "user", sink.got[0].Row.AggregateType)
-	require.Contains(t, p.lanes.routes["shop/order"].reason(), "max_parked_aggregates")
+	require.Contains(t, p.held.lanes.routes["shop/order"].reason(), "max_parked_aggregates")
 	require.NotContains(t, kept.letters, bad.Row.ID)
 	p.SetCommands(state.Commands{Skip: []uuid.UUID{bad.Row.ID}})
 	require.NoError(t, p.turn(t.Context(), true))
 	require.Equal(t, []uuid.UUID{bad.Row.ID}, kept.skipped)
-	p.keeper.(*table).dead = func(id uuid.UUID) bool { return id == bad.Row.ID }
+	p.held.keeper.(*table).dead = func(id uuid.UUID) bool { return id == bad.Row.ID }
 	releaseAll(t, p)
 	require.Len(t, sink.got, 2)
-	require.False(t, p.lanes.any())
+	require.False(t, p.held.lanes.any())
 }
 
 // The letters of a transaction go to the database together, and its aggregates

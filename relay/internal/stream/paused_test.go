@@ -15,7 +15,7 @@ import (
 // What an operator wanted is no error: a paused route is logged as one, and at INFO.
 func TestAPausedRouteIsNoError(t *testing.T) {
 	var out bytes.Buffer
-	p := &Pump{lanes: newLanes(), log: slog.New(slog.NewTextHandler(&out, nil))}
+	h := &held{lanes: newLanes(), log: slog.New(slog.NewTextHandler(&out, nil))}
 	routing := NewRouting("orders", nil, publisher.Config{})
 	routing.topics[[3]string{"n", "order", ""}] = "shop"
 	row := &outbox.Row{Namespace: "n", AggregateType: "order"}
@@ -23,14 +23,14 @@ func TestAPausedRouteIsNoError(t *testing.T) {
 	require.NotNil(t, why)
 	s := &step{it: &cdc.Item{Kind: cdc.KindEvent, Row: row}}
 	w := &heldLane{of: s.lane()}
-	p.sayHeld(t.Context(), s, w, why)
-	p.sayAgain(t.Context(), why, "lane", w.name())
+	h.sayHeld(t.Context(), s, w, why)
+	h.sayAgain(t.Context(), why, "lane", w.name())
 	require.Contains(t, out.String(), `level=INFO msg="route paused by an operator: its events wait`)
 	require.Contains(t, out.String(), "`outboxctl resume --relay orders --route shop` lets it go on")
 	require.NotContains(t, out.String(), "ERROR")
 	require.NotContains(t, out.String(), "unusable")
 
 	out.Reset()
-	p.sayHeld(t.Context(), s, w, &publisher.RouteError{Topic: "shop", Route: "shop", Reason: "does not exist"})
+	h.sayHeld(t.Context(), s, w, &publisher.RouteError{Topic: "shop", Route: "shop", Reason: "does not exist"})
 	require.Contains(t, out.String(), `level=ERROR msg="route held`)
 }

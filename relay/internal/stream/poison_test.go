@@ -42,7 +42,7 @@ func of(aggregateID string) cdc.Item {
 
 func withPolicy(p *Pump, policy string) *fakeLetters {
 	p.routing = NewRouting("", []string{cmp.Or(policy, PolicyParkAggregate)}, publisher.Config{Routes: []publisher.Route{{Topic: "t"}}})
-	return p.letters.(*fakeLetters)
+	return p.letters.store.(*fakeLetters)
 }
 
 func TestPoisonParksByThePolicyOfItsRoute(t *testing.T) {
@@ -75,7 +75,7 @@ func TestAnEventWithALetterHasEnded(t *testing.T) {
 	sink := newFakeSink()
 	p := testPump(sink)
 	it := of("a")
-	p.letters.(*fakeLetters).letters[it.Row.ID] = letters.Dead{Row: it.Row}
+	p.letters.store.(*fakeLetters).letters[it.Row.ID] = letters.Dead{Row: it.Row}
 	require.NoError(t, p.take(t.Context(), []cdc.Item{it, commitAt(200)}))
 	require.Empty(t, sink.tags())
 	require.EqualValues(t, 208, position(t, p))
@@ -116,7 +116,7 @@ func TestHaltWaitsForTheWordSkip(t *testing.T) {
 				sink := poisonous(map[uuid.UUID]bool{bad.Row.ID: true})
 				p := testPump(sink)
 				halt(p)
-				kept := p.letters.(*fakeLetters)
+				kept := p.letters.store.(*fakeLetters)
 				var states atomic.Value
 				p.Tell = func(s Phase, err error) { states.Store(fmt.Sprint(s, " ", err)) }
 				pumping(t, p, [][]cdc.Item{{first, bad, next}}, func() {
@@ -148,7 +148,7 @@ func TestAHaltWritesTheLettersBeforeIt(t *testing.T) {
 		p.routing = NewRouting("", []string{PolicyHalt, PolicyParkAggregate}, publisher.Config{Routes: []publisher.Route{
 			{Match: publisher.Match{AggregateType: "user"}, Topic: "t"}, {Topic: "t"},
 		}})
-		kept := p.letters.(*fakeLetters)
+		kept := p.letters.store.(*fakeLetters)
 		pumping(t, p, [][]cdc.Item{{first, behind, bad}}, func() {
 			pass(time.Hour)
 			require.Equal(t, []uuid.UUID{first.Row.ID, behind.Row.ID}, kept.order)
@@ -242,7 +242,7 @@ func TestALetterThatFailsAgainTakesThoseBehindItAlong(t *testing.T) {
 	sink := poisonous(map[uuid.UUID]bool{letters[1].ID: true})
 	p := testPump(sink)
 	control, released := retryOf(letters...)
-	p.letters.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
+	p.letters.store.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
 	require.NoError(t, p.take(t.Context(), []cdc.Item{control, commitAt(300)}))
 	var out []uuid.UUID
 	for _, ev := range sink.got {
@@ -266,14 +266,14 @@ func TestARetryWaitsWithItsLaneWhereItStopped(t *testing.T) {
 	}
 	p := testPump(sink)
 	control, _ := retryOf(letters...)
-	p.letters.(*fakeLetters).acted = func(*cdc.Control) pages {
+	p.letters.store.(*fakeLetters).acted = func(*cdc.Control) pages {
 		_, again := retryOf(letters...)
 		return again
 	}
 	require.NoError(t, p.take(t.Context(), []cdc.Item{control, typed(300, "order"), typed(300, "user"), commitAt(300)}))
 	require.Len(t, sink.got, 1)
-	require.NoError(t, p.writeDown(t.Context()))
-	kept := slices.Clone(p.keeper.(*table).rows)
+	require.NoError(t, p.held.write(t.Context()))
+	kept := slices.Clone(p.held.keeper.(*table).rows)
 	require.Len(t, kept, 3)
 	require.Equal(t, ledger.Place{Commit: 300}, kept[0].at)
 	require.EqualValues(t, 1, kept[0].letter, "one letter is out")
@@ -300,17 +300,17 @@ func TestABrokenRetryGoesOnBehindWhatIsOut(t *testing.T) {
 	}
 	p := testPump(sink)
 	control, released := retryOf(letterOf(0, true), letterOf(1, true), letterOf(2, true))
-	p.letters.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
+	p.letters.store.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
 	require.NoError(t, p.take(t.Context(), []cdc.Item{control, commitAt(300)}))
 	require.Len(t, sink.got, 2)
 	ended, err := p.mode.ended()
 	require.NoError(t, err)
 	require.EqualValues(t, 308, ended.Order, "it is written down")
-	kept := p.keeper.(*table)
+	kept := p.held.keeper.(*table)
 	require.EqualValues(t, 2, kept.rows[0].letter)
 	next := testPump(newFakeSink())
-	next.began = ended
-	next.letters.(*fakeLetters).acted = func(*cdc.Control) pages {
+	next.reading.began = ended
+	next.letters.store.(*fakeLetters).acted = func(*cdc.Control) pages {
 		_, again := retryOf(letterOf(0, true), letterOf(1, true), letterOf(2, true))
 		return again
 	}
@@ -325,11 +325,11 @@ func TestARefusedEventIsPoisonInTheNextSession(t *testing.T) {
 	known.Learn(fmt.Errorf("session: %w", errors.Join(errors.New("x"), &publisher.RefusedError{Topic: "t", ID: it.Row.ID, Err: errors.New("too large for the broker")})))
 	sink := newFakeSink()
 	p := testPump(sink)
-	p.refused = known
+	p.letters.refused = known
 	require.NoError(t, p.take(t.Context(), []cdc.Item{it}))
 	require.NoError(t, p.turn(t.Context(), true))
 	require.Empty(t, sink.tags())
-	require.Contains(t, p.letters.(*fakeLetters).letters[it.Row.ID].Cause, "too large for the broker")
+	require.Contains(t, p.letters.store.(*fakeLetters).letters[it.Row.ID].Cause, "too large for the broker")
 }
 
 func TestAPartitionChangeHaltsUntilTheNextStart(t *testing.T) {
@@ -399,19 +399,19 @@ func TestAControlThatActsAgainPassesItsHeldLane(t *testing.T) {
 	p := testPump(sink)
 	control, _ := retryOf()
 	acted := 0
-	p.letters.(*fakeLetters).acted = func(*cdc.Control) pages {
+	p.letters.store.(*fakeLetters).acted = func(*cdc.Control) pages {
 		acted++
 		_, again := retryOf(letters...)
 		return again
 	}
-	kept := p.keeper.(*table)
+	kept := p.held.keeper.(*table)
 	kept.lanes[1], kept.lastID = ledger.Lane{Namespace: "shop", AggregateType: "order"}, 1
 	kept.rows = []tableRow{{lane: 1, at: ledger.Place{Commit: 300, Ordinal: 1}, id: typed(300, "order").Row.ID}}
-	p.began = ledger.Checkpoint{Order: 100, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 2}}}
+	p.reading.began = ledger.Checkpoint{Order: 100, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 2}}}
 	kept.takeUp(p)
 	require.NoError(t, p.take(t.Context(), []cdc.Item{control}))
 	require.Equal(t, 1, acted)
 	require.Empty(t, sink.got, "its letters are out")
-	require.NoError(t, p.writeDown(t.Context()))
+	require.NoError(t, p.held.write(t.Context()))
 	require.Len(t, kept.rows, 1)
 }

@@ -3,26 +3,13 @@ package stream
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"math"
-	"strconv"
-	"sync/atomic"
 	"time"
-
-	"github.com/google/uuid"
-	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
-	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/ledger"
-	"github.com/onceward/onceward/publisher"
-	"github.com/onceward/onceward/record"
-	"github.com/onceward/onceward/relay/internal/letters"
-	"github.com/onceward/onceward/relay/internal/snapshot"
-	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // Source delivers the committed stream. [cdc.Reader] is the one.
@@ -37,67 +24,30 @@ type Source interface {
 const pulse = time.Second
 
 // Pump moves events from the source to the sink. Run is called by one goroutine,
-// which owns everything here but the progress.
+// which owns everything here but the progress. What is embedded has the methods that a
+// session calls it by.
 type Pump struct {
 	*progress
-	mode    mode
-	sink    Sink
-	letters letterStore
-	rows    rows
-	routing *Routing
-	refused Refused
+	output
+	writing
+	repair
 	Hooks
-	log *slog.Logger
-
-	gaps        gapStore
-	repairs     []Gap            // to be published before the stream
-	repairedTo  ledger.Repair    // how far that has come
-	streams     atomic.Bool      // that is over
-	repairPlace ledger.Place     // of the next of its events that waits
-	covered     snapshot.Visible // what the stream leaves out: it was published from the table, or is of a gap
-
-	counted func() int64 // writes of letters and of what waits, ever made
-
-	began ledger.Checkpoint // what had ended when the session began
-	at    ledger.Place      // of the next item to be read
-	next  ledger.Place      // everything before it was dealt with
-	lanes *lanes
-
-	keeper     keeper
-	controls   map[uuid.UUID]bool // that wait since before this session
-	release    *draining          // nil: none is under way
-	releases   int64              // number of the last
-	lastCursor ledger.Cursor      // where it ended
-	spent      time.Duration      // on the last batch
-	shown      time.Time          // what is held was shown last
-	skippedFor []uuid.UUID        // what waits was looked through for these
-	pausedFor  []string           // routes that were paused at the last try
-	named      map[string]bool    // routes that are shown by name
-
-	following  []letters.Dead // letters to be written
-	followed   []unwritten
-	followSize int // of them in memory, in bytes
-
-	steps    []step   // of the batch in hand
-	left     []step   // of them, those that were not dealt with
-	inHand   []uint64 // the tag of the item of a release that is being handed over, or none
-	commit   uint64   // start of the commit whose text is position
-	position string   // most transactions have many rows
+	reading  reading
+	letters  deadLetters
+	held     held
+	releases releases
 	alarm    alarm
-
-	watch     *sinkWatch
-	writing   atomic.Int64                   // since when a letter is being written, in Unix nanoseconds; 0: none is
-	commands  atomic.Pointer[state.Commands] // the operator's, as the checkpoint's goroutine read them
-	commanded chan struct{}                  // they have changed
+	log      *slog.Logger
 }
 
 func newPump(began ledger.Checkpoint, b *progress, log *slog.Logger) *Pump {
-	p := &Pump{
-		progress: b, began: began, lanes: newLanes(), releases: began.Release, lastCursor: began.Cursor, log: log, commanded: make(chan struct{}, 1),
-	}
-	p.named, p.watch = make(map[string]bool), newSinkWatch()
-	p.commands.Store(&state.Commands{})
-	p.counted = func() int64 { return 0 }
+	p := &Pump{progress: b, log: log}
+	p.reading = reading{progress: b, began: began, release: began.Release, cursor: began.Cursor, counted: func() int64 { return 0 }}
+	p.output = output{commands: newCommands(), watch: newSinkWatch()}
+	p.letters = deadLetters{progress: b, log: log}
+	p.held = held{progress: b, out: &p.output, lanes: newLanes(), hooks: &p.Hooks, log: log, named: make(map[string]bool)}
+	p.releases = releases{held: &p.held, reading: &p.reading, letters: &p.letters, p: p}
+	p.repair = repair{p: p}
 	p.Hooks = Hooks{Tell: func(Phase, error) {}, Holding: func(map[string]HeldRoute) {}, Lend: func(int) {}}
 	return p
 }
@@ -121,7 +71,7 @@ func (p *Pump) Run(ctx context.Context, source Source) error {
 		if err := p.take(ctx, taken); err != nil {
 			return err
 		}
-		p.spent = time.Since(began) / drainShare
+		p.releases.spent = time.Since(began) / drainShare
 		if err := p.turn(ctx, len(taken) == 0); err != nil {
 			return err
 		}
@@ -145,7 +95,7 @@ func (p *Pump) await(ctx context.Context, source Source, used []cdc.Item) ([]cdc
 // wake returns when the pump has something to do though nothing is read.
 func (p *Pump) wake(now time.Time) time.Time {
 	at := now.Add(pulse)
-	for _, other := range []time.Time{p.lanes.wake(), p.mode.wake(now), p.drainWake(now)} {
+	for _, other := range []time.Time{p.held.lanes.wake(), p.mode.wake(now), p.releases.wake(now)} {
 		if !other.IsZero() && other.Before(at) {
 			at = other
 		}
@@ -155,10 +105,11 @@ func (p *Pump) wake(now time.Time) time.Time {
 
 // take deals with a batch.
 func (p *Pump) take(ctx context.Context, batch []cdc.Item) error {
-	if err := p.complete(ctx, batch); err != nil {
+	r := &p.reading
+	if err := r.complete(ctx, batch); err != nil {
 		return err
 	}
-	if err := p.read(batch); err != nil {
+	if err := r.read(batch); err != nil {
 		return err
 	}
 	if fault.Is(fault.Reorder) {
@@ -167,148 +118,69 @@ func (p *Pump) take(ctx context.Context, batch []cdc.Item) error {
 	if fault.Is(fault.Alter) {
 		alter(batch)
 	}
-	for i := range p.steps {
-		if err := p.deal(ctx, &p.steps[i]); err != nil {
+	for i := range r.steps {
+		if err := p.deal(ctx, &r.steps[i]); err != nil {
 			return err
 		}
-		p.next = p.steps[i].at.After()
-		p.left = p.steps[i+1:]
+		r.next = r.steps[i].at.After()
+		r.left = r.steps[i+1:]
 		if i%64 == 63 { // a long batch is no reason to be late
 			if err := p.settle(ctx, false); err != nil {
 				return err
 			}
 		}
 	}
-	p.next = p.at
-	p.mark()
+	r.next = r.at
+	r.mark()
 	return nil
 }
 
-// read records the whole batch in the progress, under one lock, before any of it
-// is handed over, and leaves in steps what has to be dealt with: all that had
-// not ended when the session began.
-func (p *Pump) read(batch []cdc.Item) error {
-	p.steps = p.steps[:0]
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// reorder is [fault.Reorder] on a batch.
+func reorder(batch []cdc.Item) {
+	for i := 1; i < len(batch); i += 2 {
+		if batch[i-1].Row != nil && batch[i].Row != nil {
+			batch[i-1].Row, batch[i].Row = batch[i].Row, batch[i-1].Row
+		}
+	}
+}
+
+// alter is [fault.Alter] on a batch.
+func alter(batch []cdc.Item) {
 	for i := range batch {
-		it := &batch[i]
-		if it.Row == nil && it.Control == nil {
-			if err := p.note(it); err != nil {
-				return fmt.Errorf("read stream: %w", err)
-			}
-			continue
-		}
-		if it.Commit != p.at.Commit {
-			p.at = ledger.Place{Commit: it.Commit}
-		}
-		p.unseen.Add(it)
-		s := step{it: it, at: p.at}
-		p.at.Ordinal++
-		if p.hadEnded(&s) {
-			continue
-		}
-		p.ledger.Open(it.CommitTime)
-		s.tag = p.ledger.Read()
-		p.steps = append(p.steps, s)
-		if fault.Is(fault.ConfirmEarly) {
-			_ = p.ledger.End(s.tag, ledger.Acknowledged)
+		if batch[i].Row != nil && batch[i].Row.Seq%100 == 0 {
+			batch[i].Row.Payload = []byte(`{}`)
 		}
 	}
-	p.left = p.steps
-	p.owing += uint64(len(p.steps))
-	p.counts.Read(len(p.steps))
-	return nil
-}
-
-// hadEnded applies the resume rule. A control acts again until its transaction
-// has ended, unless it waits: its letters were opened when the session began, and
-// those that are out already are left out then.
-func (p *Pump) hadEnded(s *step) bool {
-	switch {
-	case s.at.Commit < p.began.Order:
-		return true
-	case s.it.Kind == cdc.KindControl && p.controls[s.it.Control.ID]:
-		return true
-	case !s.at.Before(p.began.UpTo):
-		return false
-	case s.it.Kind != cdc.KindControl:
-		return true
-	}
-	s.again = true
-	return false
-}
-
-// leavesOut reports whether an event is not the stream's to publish: it is of a gap,
-// or was published from the table. A row whose tx_id is not its own is judged by
-// nothing but its letter.
-func (p *Pump) leavesOut(it *cdc.Item) bool {
-	return it.Kind == cdc.KindEvent && it.Bad == nil && p.covered.Sees(it.Row.TxID)
-}
-
-// pausedRoute returns why an event waits for the operator who paused its route; nil
-// when it does not.
-func (p *Pump) pausedRoute(ev publisher.Event) *publisher.RouteError {
-	if paused := p.Commands().Routes; len(paused) > 0 {
-		return p.routing.pausedBy(ev, paused)
-	}
-	return nil
-}
-
-func (p *Pump) event(s *step) publisher.Event {
-	if commit := uint64(s.at.Commit); commit != p.commit || p.position == "" {
-		p.commit, p.position = commit, positionText(s.at.Commit)
-	}
-	ev := publisher.Event{Row: s.it.Row, Tag: s.tag, Position: p.position, RepairID: s.repair}
-	if r := s.it.Replay; r != nil {
-		ev.Topic = r.Topic
-		ev.Replay = &record.Replay{ID: r.ID, Mode: record.ReplayMode(r.Mode), Group: r.Group}
-	}
-	return ev
-}
-
-// positionText is the position as PostgreSQL writes it, with one allocation.
-func positionText(at pglogrepl.LSN) string {
-	var buf [17]byte
-	text := strconv.AppendUint(buf[:0], uint64(at>>32), 16)
-	text = append(text, '/')
-	text = strconv.AppendUint(text, uint64(at&math.MaxUint32), 16)
-	for i, c := range text {
-		if c >= 'a' {
-			text[i] = c - 'a' + 'A'
-		}
-	}
-	return string(text)
 }
 
 // turn does what is due beside the stream: what waits is tried again, oldest
 // first, and what was handed over is settled. paused says that the stream has
 // nothing more for now.
 func (p *Pump) turn(ctx context.Context, paused bool) error {
-	if p.lanes.any() || p.release != nil {
-		if err := p.retryHeld(ctx); err != nil {
+	if p.held.lanes.any() || p.releases.current != nil {
+		if err := p.releases.turn(ctx); err != nil {
 			return err
 		}
 	}
-	p.show(time.Now())
+	p.held.show(time.Now())
 	return p.settle(ctx, paused)
 }
 
 // settle ends what is due, letters first: the next place is behind them. While
 // an operator has the relay paused, it is paused here.
 func (p *Pump) settle(ctx context.Context, paused bool) error {
-	if err := p.writeLetters(ctx); err != nil {
+	if err := p.letters.write(ctx); err != nil {
 		return err
 	}
-	if p.lanes.toWrite(time.Now()) {
-		if err := p.writeDown(ctx); err != nil {
+	if p.held.lanes.toWrite(time.Now()) {
+		if err := p.held.write(ctx); err != nil {
 			return err
 		}
 	}
 	if err := p.mode.settle(ctx, time.Now(), paused); err != nil {
 		return err
 	}
-	if err := p.letters.Settle(ctx, p.mode.durable().Order); err != nil {
+	if err := p.letters.store.Settle(ctx, p.mode.durable().Order); err != nil {
 		return err
 	}
 	if !p.Commands().Paused {
@@ -320,10 +192,10 @@ func (p *Pump) settle(ctx context.Context, paused bool) error {
 		if err := p.pause(ctx); err != nil {
 			return err
 		}
-		if p.release != nil && p.release.inPage {
+		if p.releases.current != nil && p.releases.current.inPage {
 			continue // what was read of it would go out all the same
 		}
-		if err := p.skipWaiting(ctx); err != nil {
+		if err := p.releases.skipWaiting(ctx); err != nil {
 			return err
 		}
 	}
@@ -335,41 +207,40 @@ func (p *Pump) settle(ctx context.Context, paused bool) error {
 // Flush ends everything that was handed over, and knows it then: the pump may have
 // returned in the middle of a batch. The pump has returned.
 func (p *Pump) Flush(ctx context.Context) error {
-	if err := p.writeLetters(ctx); err != nil {
+	if err := p.letters.write(ctx); err != nil {
 		return err
 	}
-	if err := p.writeDown(ctx); err != nil {
+	if err := p.held.write(ctx); err != nil {
 		return err
 	}
 	if err := p.mode.flush(ctx); err != nil {
 		return err
 	}
-	p.mark()
+	p.reading.mark()
 	return nil
 }
 
-// cut is what has ended once everything that was handed over has: order, reach,
-// repair and letters.
-func (p *Pump) cut() ledger.Checkpoint {
-	return ledger.Checkpoint{Order: p.ledger.Position(), Reach: p.reach(), Repair: p.repairedTo, Letters: p.counted()}
+// alarm is a context that ends at a time, kept for as long as that time is not
+// too late: most waits for the stream end before.
+type alarm struct {
+	ctx    context.Context //nolint:containedctx // it is the alarm
+	cancel context.CancelFunc
+	at     time.Time
 }
 
-// SetCommands takes the operator's, as they are now. Safe for concurrent use.
-func (p *Pump) SetCommands(now state.Commands) {
-	p.commands.Store(&now)
-	select {
-	case p.commanded <- struct{}{}:
-	default:
+// set returns a context that ends at the time or before.
+func (a *alarm) set(ctx context.Context, at time.Time) context.Context {
+	if a.ctx != nil && a.ctx.Err() == nil && !at.Before(a.at) {
+		return a.ctx
 	}
+	a.stop()
+	a.ctx, a.cancel = context.WithDeadline(ctx, at)
+	a.at = at
+	return a.ctx
 }
 
-// Commands returns the operator's, as they are now.
-func (p *Pump) Commands() *state.Commands { return p.commands.Load() }
-
-// explain adds the event to an error that ends the session.
-func explain(s *step, err error) error {
-	if errors.Is(err, publisher.ErrRecord) {
-		return fmt.Errorf("event %s (aggregate %s, commit at %s) cannot be published: %w", label.Key(s.it.Row), label.Clip(s.it.Row.AggregateType, label.MaxName), s.at.Commit, err)
+func (a *alarm) stop() {
+	if a.cancel != nil {
+		a.cancel()
 	}
-	return err
 }

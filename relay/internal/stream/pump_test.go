@@ -108,8 +108,8 @@ func testPump(sink Sink) *Pump {
 	if f, ok := sink.(Flusher); ok {
 		m.sink = f
 	}
-	p.sink, p.mode, p.keeper = sink, m, newTable()
-	p.letters = &fakeLetters{letters: map[uuid.UUID]letters.Dead{}}
+	p.sink, p.mode, p.held.keeper = sink, m, newTable()
+	p.letters.store = &fakeLetters{letters: map[uuid.UUID]letters.Dead{}}
 	p.routing = NewRouting("", nil, publisher.Config{})
 	return p
 }
@@ -306,7 +306,7 @@ func TestAPipelineThatWaitsForARouteEndsWithTheSink(t *testing.T) {
 
 func TestATagReportedTwiceStopsTheRelay(t *testing.T) {
 	p := testPump(newFakeSink())
-	err := p.read([]cdc.Item{event(200), commitAt(200)})
+	err := p.reading.read([]cdc.Item{event(200), commitAt(200)})
 	require.NoError(t, err)
 	p.Acknowledged([]uint64{0, 0})
 	_, err = p.status()
@@ -315,7 +315,7 @@ func TestATagReportedTwiceStopsTheRelay(t *testing.T) {
 
 func TestOnlyOurOwnMarkersCount(t *testing.T) {
 	p := testPump(newFakeSink())
-	err := p.read([]cdc.Item{
+	err := p.reading.read([]cdc.Item{
 		event(200), {Kind: cdc.KindMarker, Marker: cdc.Marker{Nonce: 8, ID: 5}}, {Kind: cdc.KindMarker, Marker: cdc.Marker{Nonce: 7, ID: 3}}, {Kind: cdc.KindAsk},
 	})
 	require.NoError(t, err)

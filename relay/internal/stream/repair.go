@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/cdc"
@@ -49,56 +49,68 @@ type gapStore interface {
 	behind(ctx context.Context, g Gap) (int64, error)
 }
 
+// repair publishes the gaps, before anything else; how far it has come is in the reading.
+type repair struct {
+	p       *Pump
+	gaps    gapStore
+	repairs []Gap       // to be published before the stream
+	streams atomic.Bool // that is over
+}
+
+// Repaired reports whether the gaps are published, and the stream is read.
+func (r *repair) Repaired() bool { return r.streams.Load() }
+
 // Repair publishes the events of the gaps, page by page, before anything of the
 // stream: aggregates keep the order of their events' seq, which is that of their
 // commits where the writers of an aggregate wait for one another. What meets a route
 // that is held waits there; nothing is released meanwhile.
-func (p *Pump) Repair(ctx context.Context) error {
-	defer p.streams.Store(true)
-	for _, g := range p.repairs {
-		if err := p.placeRepair(ctx); err != nil {
+func (r *repair) Repair(ctx context.Context) error {
+	p := r.p
+	defer r.streams.Store(true)
+	for _, g := range r.repairs {
+		if err := p.held.placeRepair(ctx); err != nil {
 			return err
 		}
 		p.log.WarnContext(ctx, "repairing a gap", "gap", g.ID, "cause", g.Cause, "events", g.Events, "after_seq", g.Cursor)
-		earlier, err := p.gaps.behind(ctx, g)
+		earlier, err := r.gaps.behind(ctx, g)
 		if err != nil {
 			return err
 		}
-		if err := p.gaps.open(ctx, g); err != nil {
+		if err := r.gaps.open(ctx, g); err != nil {
 			return err
 		}
-		p.repairedTo = ledger.Repair{Gap: g.ID, Cursor: g.Cursor}
+		p.reading.repaired = ledger.Repair{Gap: g.ID, Cursor: g.Cursor}
 		published := int64(0)
 		for {
-			page, whole, err := p.gaps.next(ctx)
+			page, whole, err := r.gaps.next(ctx)
 			if err != nil {
 				return err
 			}
 			if len(page) == 0 {
 				break
 			}
-			if err := p.repairPage(ctx, g, page, whole); err != nil {
+			if err := r.repairPage(ctx, g, page, whole); err != nil {
 				return err
 			}
 			published += int64(len(page))
 		}
-		if err := p.sortRepaired(ctx); err != nil {
+		if err := p.held.sortRepaired(ctx); err != nil {
 			return err
 		}
 		fault.Crash(fault.BeforeRepaired)
-		if err := p.gaps.move(ctx, p.repairedTo, true); err != nil {
+		if err := r.gaps.move(ctx, p.reading.repaired, true); err != nil {
 			return err
 		}
-		p.repairedTo = ledger.Repair{}
-		p.sayRepaired(ctx, g, published, earlier)
+		p.reading.repaired = ledger.Repair{}
+		r.sayRepaired(ctx, g, published, earlier)
 	}
 	return nil
 }
 
 // sayRepaired says what a repair came to: the gap's count is of when it was found, and
 // rows may be gone since. What earlier sessions published of it is known by its rows.
-func (p *Pump) sayRepaired(ctx context.Context, g Gap, published, earlier int64) {
-	log := p.log.With("gap", g.ID, "events", published, "earlier_sessions", earlier, "counted", g.Events)
+func (r *repair) sayRepaired(ctx context.Context, g Gap, published, earlier int64) {
+	log := r.p.log.With("gap", g.ID, "events", published, "earlier_sessions", earlier, "counted", g.Events)
 	if missing := g.Events - published - earlier; missing > 0 {
 		log.WarnContext(ctx, "the gap is repaired, but not all events that were counted in it: the others have no row any more, by retention or a DELETE, "+
 			"or became dead letters or waiting events meanwhile; those that have no row were not published, unless earlier sessions of this repair did", "missing", missing)
@@ -110,13 +122,14 @@ func (p *Pump) sayRepaired(ctx context.Context, g Gap, published, earlier int64)
 // repairPage publishes a page, and makes it durable that it did. Rows that somebody
 // wrote with a seq of his own may share it: the cursor does not pass one before the
 // last of them is published. A session that ends among them repeats them.
-func (p *Pump) repairPage(ctx context.Context, g Gap, page []*outbox.Row, whole bool) error {
+func (r *repair) repairPage(ctx context.Context, g Gap, page []*outbox.Row, whole bool) error {
+	p := r.p
 	for i, row := range page {
-		if err := p.repairRow(ctx, g, row); err != nil {
+		if err := r.repairRow(ctx, g, row); err != nil {
 			return err
 		}
 		if i+1 < len(page) && page[i+1].Seq > row.Seq || i+1 == len(page) && whole {
-			p.repairedTo.Cursor = row.Seq
+			p.reading.repaired.Cursor = row.Seq
 		}
 		if i%64 == 63 {
 			if err := p.settle(ctx, false); err != nil {
@@ -129,19 +142,20 @@ func (p *Pump) repairPage(ctx context.Context, g Gap, page []*outbox.Row, whole 
 		return err
 	}
 	fault.Crash(fault.BeforeCursor)
-	if err := p.gaps.move(ctx, p.repairedTo, false); err != nil {
+	if err := r.gaps.move(ctx, p.reading.repaired, false); err != nil {
 		return err
 	}
-	p.show(time.Now())
+	p.held.show(time.Now())
 	return p.settle(ctx, false)
 }
 
-func (p *Pump) repairRow(ctx context.Context, g Gap, row *outbox.Row) error {
-	s := &step{it: &cdc.Item{Kind: cdc.KindEvent, Row: row, Commit: p.began.Order}, repairing: true, tag: p.open()}
+func (r *repair) repairRow(ctx context.Context, g Gap, row *outbox.Row) error {
+	p := r.p
+	s := &step{it: &cdc.Item{Kind: cdc.KindEvent, Row: row, Commit: p.reading.began.Order}, repairing: true, tag: p.reading.open()}
 	if !g.First {
 		s.repair = g.ID
 	}
-	at, err := p.behindLetters(ctx, row, p.began.Order)
+	at, err := p.letters.behind(ctx, row, p.reading.began.Order)
 	if err != nil {
 		return err
 	}
@@ -150,41 +164,13 @@ func (p *Pump) repairRow(ctx context.Context, g Gap, row *outbox.Row) error {
 	return p.deal(ctx, s)
 }
 
-// behindLetters is the position of an event that comes from the table: as given, or
-// behind the letters of its aggregate that are older, which may stand beyond it.
-func (p *Pump) behindLetters(ctx context.Context, row *outbox.Row, at pglogrepl.LSN) (pglogrepl.LSN, error) {
-	last, err := p.letters.LastBefore(ctx, row)
-	return max(at, last), err
-}
-
-// sortRepaired puts what the repair left waiting in its order among what waited
-// before: that may be older, or newer.
-func (p *Pump) sortRepaired(ctx context.Context) error {
-	if !p.lanes.any() {
-		return nil
-	}
-	if err := p.writeDown(ctx); err != nil {
-		return err
-	}
-	return p.keeper.sort(ctx, p.repairPlace.Commit+1)
-}
-
-// placeRepair finds the place at which events of a repair wait: before everything
-// that the stream brings, where no checkpoint counts them as read again, and behind
-// those that an earlier session left there.
-func (p *Pump) placeRepair(ctx context.Context) error {
-	p.repairPlace.Commit = p.mode.durable().Order - 1
-	last, err := p.keeper.last(ctx, p.repairPlace.Commit)
-	p.repairPlace.Ordinal = last + 1
-	return err
-}
-
 // FlushRepair is the graceful stop in the middle of a repair.
-func (p *Pump) FlushRepair(ctx context.Context) error {
-	if p.repairedTo.Gap == uuid.Nil {
+func (r *repair) FlushRepair(ctx context.Context) error {
+	p := r.p
+	if p.reading.repaired.Gap == uuid.Nil {
 		return nil
 	}
-	return p.gaps.move(ctx, p.repairedTo, false)
+	return r.gaps.move(ctx, p.reading.repaired, false)
 }
 
 // gapRows is [gapStore]. The ids are sorted once, by a cursor that outlives

@@ -66,7 +66,7 @@ func (f *flushing) flush(context.Context) error { f.flushes++; return nil }
 
 func repairing(sink *fakeSink, n int) (*Pump, *fakeGaps, uuid.UUID) {
 	p := testPump(sink)
-	p.mode = &flushing{idempotent: &idempotent{progress: p.progress, saved: savedAt(p.began)}}
+	p.mode = &flushing{idempotent: &idempotent{progress: p.progress, saved: savedAt(p.reading.began)}}
 	rows := &fakeGaps{}
 	for i := range n {
 		rows.rows = append(rows.rows, &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: "order", AggregateID: []byte("A"), Seq: int64(10 * (i + 1))})
@@ -111,7 +111,7 @@ func TestARepairPublishesPageByPage(t *testing.T) {
 	require.Equal(t, []ledger.Repair{{Gap: id, Cursor: 20}, {Gap: id, Cursor: 40}, {Gap: id, Cursor: 50}, {Gap: id, Cursor: 50}}, rows.moved, "the cursor follows what was flushed")
 	require.True(t, rows.closed)
 	require.Equal(t, 3, p.mode.(*flushing).flushes)
-	require.Zero(t, p.repairedTo, "nothing of it stands in later checkpoints")
+	require.Zero(t, p.reading.repaired, "nothing of it stands in later checkpoints")
 }
 
 // Rows of partitions that somebody filled may share their seq: no checkpoint is past
@@ -129,7 +129,7 @@ func TestTheCursorOfARepairIsNotWithinASeq(t *testing.T) {
 			rows.rows[i].Seq = seq
 		}
 		sink.refuse = func(ev publisher.Event) error {
-			require.Less(t, p.cut().Repair.Cursor, ev.Row.Seq)
+			require.Less(t, p.reading.cut().Repair.Cursor, ev.Row.Seq)
 			return nil
 		}
 		require.NoError(t, p.Repair(t.Context()))
@@ -159,7 +159,7 @@ func TestARepairPassesAHeldRoute(t *testing.T) {
 		sink := newFakeSink()
 		p, rows, id := repairing(sink, 3)
 		k := newTable()
-		p.keeper = k
+		p.held.keeper = k
 		mended := time.Now().Add(time.Minute)
 		for _, i := range []int{1, 2} {
 			rows.rows[i].AggregateType = "late"
@@ -175,14 +175,14 @@ func TestARepairPassesAHeldRoute(t *testing.T) {
 		require.True(t, time.Now().Before(mended))
 		require.True(t, rows.closed)
 		require.Len(t, sink.got, 1)
-		require.NoError(t, p.writeDown(t.Context()))
+		require.NoError(t, p.held.write(t.Context()))
 		require.Len(t, k.rows, 2)
-		at := ledger.Place{Commit: p.began.Order - 1, Ordinal: 1}
+		at := ledger.Place{Commit: p.reading.began.Order - 1, Ordinal: 1}
 		require.Equal(t, []ledger.Place{at, at.After()}, []ledger.Place{k.rows[0].at, k.rows[1].at})
-		k.restart(&p.began)
+		k.restart(&p.reading.began)
 		require.Len(t, k.rows, 2, "no checkpoint takes them for read again")
-		require.NoError(t, p.placeRepair(t.Context()))
-		require.Equal(t, at.After().After(), p.repairPlace)
+		require.NoError(t, p.held.placeRepair(t.Context()))
+		require.Equal(t, at.After().After(), p.held.repairPlace)
 		pass(time.Until(mended) + holdMax)
 		require.NoError(t, p.turn(t.Context(), true))
 		require.Len(t, sink.got, 3)
@@ -200,9 +200,9 @@ func TestARepairPassesAFullPark(t *testing.T) {
 		sink := newFakeSink()
 		p, rows, _ := repairing(sink, 4)
 		k := newTable()
-		p.keeper = k
+		p.held.keeper = k
 		p.routing = NewRouting("", []string{PolicyParkAggregate}, publisher.Config{Routes: []publisher.Route{{Topic: "t"}}})
-		kept := p.letters.(*fakeLetters)
+		kept := p.letters.store.(*fakeLetters)
 		kept.limit = 1
 		require.NoError(t, kept.Write(t.Context(), letters.Dead{Row: &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: "order", AggregateID: []byte("other")}, Holds: true, Class: letters.ClassBadRow}))
 		rows.rows[3].AggregateType = "invoice"
@@ -235,7 +235,7 @@ func TestARepairLeavesLetters(t *testing.T) {
 	}
 	require.NoError(t, p.Repair(t.Context()))
 	require.Len(t, sink.got, 2)
-	require.Contains(t, p.letters.(*fakeLetters).letters, rows.rows[1].ID)
+	require.Contains(t, p.letters.store.(*fakeLetters).letters, rows.rows[1].ID)
 	require.True(t, rows.closed)
 }
 
@@ -244,13 +244,13 @@ func TestARepairLeavesLetters(t *testing.T) {
 func TestARepairStaysBehindLettersBeyondTheStream(t *testing.T) {
 	sink := newFakeSink()
 	p, rows, _ := repairing(sink, 1)
-	kept := p.letters.(*fakeLetters)
+	kept := p.letters.store.(*fakeLetters)
 	older := *rows.rows[0]
 	older.ID, older.Seq = uuid.New(), rows.rows[0].Seq-1
 	require.NoError(t, kept.Write(t.Context(), letters.Dead{Row: &older, Commit: 500, Class: letters.ClassBadRow, Cause: "bad", Holds: true}))
 	require.NoError(t, p.Repair(t.Context()))
 	require.Empty(t, sink.got)
-	require.NoError(t, p.writeLetters(t.Context()))
+	require.NoError(t, p.letters.write(t.Context()))
 	require.EqualValues(t, 500, kept.letters[rows.rows[0].ID].Commit)
 }
 
@@ -260,7 +260,7 @@ func TestARepairStaysBehindLettersBeyondTheStream(t *testing.T) {
 func TestTheStreamLeavesOutWhatIsCovered(t *testing.T) {
 	sink := newFakeSink()
 	p := testPump(sink)
-	p.covered = sees(t, "10:20:15")
+	p.reading.covered = sees(t, "10:20:15")
 	var batch []cdc.Item
 	for _, xid := range []uint64{9, 14, 15, 20} {
 		it := event(200)
@@ -275,7 +275,7 @@ func TestTheStreamLeavesOutWhatIsCovered(t *testing.T) {
 	require.EqualValues(t, 15, sink.got[0].Row.TxID)
 	require.EqualValues(t, 20, sink.got[1].Row.TxID)
 	require.NoError(t, p.settle(t.Context(), true))
-	require.Contains(t, p.letters.(*fakeLetters).letters, forged.Row.ID)
+	require.Contains(t, p.letters.store.(*fakeLetters).letters, forged.Row.ID)
 	for _, tag := range sink.tags() {
 		require.NoError(t, p.end(tag, ledger.Acknowledged))
 	}
@@ -289,8 +289,8 @@ func TestTheStreamLeavesOutWhatIsCovered(t *testing.T) {
 func TestWhatIsCoveredNeedsNotBeComplete(t *testing.T) {
 	sink := newFakeSink()
 	p := testPump(sink)
-	p.covered = sees(t, "10:10:")
-	p.rows = noRows{}
+	p.reading.covered = sees(t, "10:10:")
+	p.reading.rows = noRows{}
 	covered, other := event(200), event(200)
 	covered.Row.TxID, covered.Incomplete = 9, &cdc.LayoutError{}
 	other.Row.TxID, other.Incomplete = 10, &cdc.LayoutError{}

@@ -25,38 +25,38 @@ func holding(t *testing.T, batch []cdc.Item, gone ...string) (*Pump, *fakeSink, 
 	sink.refuse = missing(&missed)
 	p := testPump(sink)
 	require.NoError(t, p.take(t.Context(), batch))
-	require.NoError(t, p.writeDown(t.Context()))
+	require.NoError(t, p.held.write(t.Context()))
 	return p, sink, &missed
 }
 
-func (p *Pump) told(ids ...uuid.UUID) { p.commands.Store(&state.Commands{Skip: ids}) }
+func (p *Pump) told(ids ...uuid.UUID) { p.last.Store(&state.Commands{Skip: ids}) }
 
 // What is given up while it waits ends at once, and so does its lane when it was
 // the last: the topic need not ever be there.
 func TestSkipEndsWhatWaits(t *testing.T) {
 	batch := []cdc.Item{typed(200, "typo"), typed(200, "order"), typed(200, "typo"), commitAt(200)}
 	p, sink, _ := holding(t, batch, "typo", "order")
-	kept := p.keeper.(*table)
+	kept := p.held.keeper.(*table)
 	p.told(batch[0].Row.ID)
 	require.NoError(t, p.turn(t.Context(), true))
 	require.Len(t, kept.rows, 2, "the other one waits on")
-	require.Equal(t, 1, p.lanes.find(ledger.Lane{Namespace: "shop", AggregateType: "typo"}).events)
+	require.Equal(t, 1, p.held.lanes.find(ledger.Lane{Namespace: "shop", AggregateType: "typo"}).events)
 	save(t, p)
 	releaseTurns(t, p)
 	p.told(batch[0].Row.ID, batch[2].Row.ID)
 	releaseTurns(t, p)
-	require.Equal(t, keysOfItems(batch[0], batch[2]), p.letters.(*fakeLetters).skipped)
+	require.Equal(t, keysOfItems(batch[0], batch[2]), p.letters.store.(*fakeLetters).skipped)
 	require.Len(t, kept.rows, 1)
 	require.Equal(t, map[int32]ledger.Lane{2: {Namespace: "shop", AggregateType: "order"}}, kept.lanes)
-	require.Len(t, p.lanes.byKey, 1)
-	require.Len(t, p.lanes.routes, 1)
-	require.Len(t, p.lanes.due, 1)
+	require.Len(t, p.held.lanes.byKey, 1)
+	require.Len(t, p.held.lanes.routes, 1)
+	require.Len(t, p.held.lanes.due, 1)
 	require.Empty(t, sink.got)
 
 	// The lane of the next event is another one.
 	next := typed(300, "typo")
 	require.NoError(t, p.take(t.Context(), []cdc.Item{next, commitAt(300)}))
-	require.NoError(t, p.writeDown(t.Context()))
+	require.NoError(t, p.held.write(t.Context()))
 	require.Equal(t, ledger.Lane{Namespace: "shop", AggregateType: "typo"}, kept.lanes[3])
 	sink.refuse = nil
 	releaseAll(t, p)
@@ -71,8 +71,8 @@ func releaseTurns(t *testing.T, p *Pump) {
 		acknowledgeAll(p, p.sink.(*fakeSink))
 		save(t, p)
 	}
-	require.Nil(t, p.release)
-	require.Empty(t, p.lanes.ready)
+	require.Nil(t, p.releases.current)
+	require.Empty(t, p.held.lanes.ready)
 }
 
 // Types of events of one aggregate type go to topics of their own: with the first
@@ -92,8 +92,8 @@ func TestSkipOfTheFirstAsksForTheNext(t *testing.T) {
 	p.told(first.Row.ID)
 	releaseTurns(t, p)
 	require.Equal(t, keysOfItems(next), sink.keys(""))
-	require.False(t, p.lanes.any())
-	require.Empty(t, p.keeper.(*table).lanes)
+	require.False(t, p.held.lanes.any())
+	require.Empty(t, p.held.keeper.(*table).lanes)
 }
 
 // What a release has handed over is published, whatever the word says; its rows
@@ -111,23 +111,23 @@ func TestSkipBesideARelease(t *testing.T) {
 		return missing(gone)(ev)
 	}
 	gone.Store(&[]string{})
-	for _, r := range p.lanes.due {
+	for _, r := range p.held.lanes.due {
 		r.next = time.Time{}
 	}
-	p.spent = time.Hour
+	p.releases.spent = time.Hour
 	require.NoError(t, p.turn(t.Context(), true))
 	require.Len(t, sink.got, 3)
-	require.True(t, p.release.over, "refused at the fourth")
+	require.True(t, p.releases.current.over, "refused at the fourth")
 	p.told(batch[0].Row.ID, batch[3].Row.ID)
 	require.NoError(t, p.turn(t.Context(), true))
-	require.Equal(t, keysOfItems(batch[3]), p.letters.(*fakeLetters).skipped)
-	kept := p.keeper.(*table)
+	require.Equal(t, keysOfItems(batch[3]), p.letters.store.(*fakeLetters).skipped)
+	kept := p.held.keeper.(*table)
 	require.Len(t, kept.rows, 3, "no checkpoint is beyond them")
 	require.Len(t, kept.lanes, 1)
 	releaseTurns(t, p)
 	require.Empty(t, kept.rows)
 	require.Empty(t, kept.lanes)
-	require.False(t, p.lanes.any())
+	require.False(t, p.held.lanes.any())
 	require.Equal(t, keysOfItems(batch[:3]...), sink.keys(""))
 }
 
@@ -136,7 +136,7 @@ func TestSkipWhileTheRelayIsPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		batch := []cdc.Item{typed(200, "typo"), typed(200, "typo"), commitAt(200)}
 		p, sink, _ := holding(t, batch, "typo")
-		m, kept := p.letters.(*fakeLetters), p.keeper.(*table)
+		m, kept := p.letters.store.(*fakeLetters), p.held.keeper.(*table)
 		p.SetCommands(state.Commands{Paused: true})
 		pumping(t, p, nil, func() {
 			pass(time.Minute)
@@ -154,11 +154,11 @@ func TestSkipThatWasTakenBack(t *testing.T) {
 	batch := []cdc.Item{typed(200, "order"), commitAt(200)}
 	p, sink, gone := holding(t, batch, "order")
 	id := batch[0].Row.ID
-	m := p.letters.(*fakeLetters)
+	m := p.letters.store.(*fakeLetters)
 	m.takenBack = map[uuid.UUID]bool{id: true}
 	p.told(id)
 	releaseTurns(t, p)
-	require.Len(t, p.keeper.(*table).rows, 1)
+	require.Len(t, p.held.keeper.(*table).rows, 1)
 	gone.Store(&[]string{})
 	releaseAll(t, p)
 	require.Equal(t, []uuid.UUID{id}, sink.keys(""))
@@ -204,11 +204,11 @@ func TestTwoSkipsOfALaneThatSharesItsRoute(t *testing.T) {
 	}
 	p := testPump(sink)
 	require.NoError(t, p.take(t.Context(), batch))
-	require.NoError(t, p.writeDown(t.Context()))
+	require.NoError(t, p.held.write(t.Context()))
 	p.told(keysOfItems(batch[:2]...)...)
-	require.NoError(t, p.skipWaiting(t.Context()))
-	require.Len(t, p.lanes.ready, 1)
-	require.Len(t, p.lanes.routes["shop.all"].lanes, 1)
+	require.NoError(t, p.releases.skipWaiting(t.Context()))
+	require.Len(t, p.held.lanes.ready, 1)
+	require.Len(t, p.held.lanes.routes["shop.all"].lanes, 1)
 	sink.refuse = nil
 	releaseAll(t, p)
 	require.ElementsMatch(t, keysOfItems(batch[2:4]...), sink.keys(""))
@@ -219,12 +219,12 @@ func TestTwoSkipsOfALaneThatSharesItsRoute(t *testing.T) {
 func TestSkipOfWhatCannotBeRead(t *testing.T) {
 	late, gone := typed(200, "order"), typed(200, "typo")
 	p, _, _ := holding(t, []cdc.Item{late, gone, commitAt(200)}, "order", "typo")
-	kept := p.keeper.(*table)
+	kept := p.held.keeper.(*table)
 	kept.hidden = map[uuid.UUID]bool{late.Row.ID: true}
 	madeRows.Delete(gone.Row.ID)
 	p.told(late.Row.ID, gone.Row.ID)
 	releaseTurns(t, p)
-	m := p.letters.(*fakeLetters)
+	m := p.letters.store.(*fakeLetters)
 	require.Empty(t, m.skipped)
 	require.Len(t, kept.rows, 1)
 	require.Len(t, kept.lanes, 1)
@@ -233,19 +233,19 @@ func TestSkipOfWhatCannotBeRead(t *testing.T) {
 	require.Equal(t, []uuid.UUID{late.Row.ID}, m.skipped)
 	require.Empty(t, kept.rows)
 	require.Empty(t, kept.lanes)
-	require.False(t, p.lanes.any())
+	require.False(t, p.held.lanes.any())
 }
 
 // A session that ends between the letter and the rest leaves that to the next one.
 func TestSkipIsEndedByTheNextSession(t *testing.T) {
 	batch := []cdc.Item{typed(200, "order"), commitAt(200)}
 	p, _, _ := holding(t, batch, "order")
-	kept := p.keeper.(*table)
+	kept := p.held.keeper.(*table)
 	kept.dead = func(id uuid.UUID) bool { return id == batch[0].Row.ID }
 	acknowledgeAll(p, p.sink.(*fakeSink))
 	next := testPump(newFakeSink())
-	next.began = save(t, p)
+	next.reading.began = save(t, p)
 	kept.takeUp(next)
 	require.Empty(t, kept.rows)
-	require.False(t, next.lanes.any())
+	require.False(t, next.held.lanes.any())
 }

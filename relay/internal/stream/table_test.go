@@ -233,9 +233,9 @@ func (k *table) restart(start *ledger.Checkpoint) {
 
 // takeUp is what [session.takeUpHeld] does.
 func (k *table) takeUp(p *Pump) {
-	start := &p.began
+	start := &p.reading.began
 	k.restart(start)
-	p.controls = make(map[uuid.UUID]bool)
+	p.reading.controls = make(map[uuid.UUID]bool)
 	byLane := make(map[int32]*heldLane)
 	for _, r := range k.rows {
 		w := byLane[r.lane]
@@ -248,7 +248,7 @@ func (k *table) takeUp(p *Pump) {
 		}
 		w.events++
 		if r.whole != nil && r.whole.Kind == cdc.KindControl {
-			p.controls[r.id] = true
+			p.reading.controls[r.id] = true
 		}
 	}
 	var held []*heldLane
@@ -256,8 +256,8 @@ func (k *table) takeUp(p *Pump) {
 		held = append(held, w)
 	}
 	slices.SortFunc(held, func(a, b *heldLane) int { return int(a.id - b.id) })
-	p.keeper = k
-	p.takeUp(held)
+	p.held.keeper = k
+	p.held.takeUp(held)
 }
 
 func savedAt(c ledger.Checkpoint) *atomic.Pointer[ledger.Checkpoint] {

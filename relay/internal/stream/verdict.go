@@ -69,18 +69,19 @@ func route(f facts) verdict {
 type decision struct {
 	*step
 	facts
-	lane  *heldLane             // that is held
-	why   *publisher.RouteError // it is paused
-	class string                // of its letter
-	cause error                 // it is unfit
+	lane   *heldLane             // that is held
+	why    *publisher.RouteError // it is paused
+	class  string                // of its letter
+	policy string                // of its route, likewise
+	cause  error                 // it is unfit
 }
 
 // atTurn gathers what is known of a step. One that is released, or of a gap that is
 // repaired, comes from the table: it has no letter, and is the table's to publish.
 func (p *Pump) atTurn(ctx context.Context, s *step) (t decision, err error) {
 	t.step, t.control = s, s.it.Kind == cdc.KindControl
-	if !s.released && !s.again && p.lanes.any() {
-		t.lane = p.lanes.find(s.lane())
+	if !s.released && !s.again && p.held.lanes.any() {
+		t.lane = p.held.lanes.find(s.lane())
 		t.held = t.lane != nil
 	}
 	if t.control {
@@ -88,15 +89,15 @@ func (p *Pump) atTurn(ctx context.Context, s *step) (t decision, err error) {
 	}
 	id := s.id()
 	if !s.released && !s.repairing {
-		t.covered = p.leavesOut(s.it)
-		if t.ended, err = p.letters.Ended(ctx, id, s.at.Commit); err != nil {
+		t.covered = p.reading.leavesOut(s.it)
+		if t.ended, err = p.letters.store.Ended(ctx, id, s.at.Commit); err != nil {
 			return t, err
 		}
 	}
 	t.replay = s.it.Replay != nil
 	t.skipped = p.Commands().Skips(id)
-	t.parked = !t.replay && p.letters.Parked(s.it.Row, s.at.Commit)
-	if why, known := p.refused[id]; known {
+	t.parked = !t.replay && p.letters.store.Parked(s.it.Row, s.at.Commit)
+	if why, known := p.letters.refused[id]; known {
 		p.noRecord(&t, letters.ClassRecord, errors.New(why))
 	}
 	if s.it.Bad != nil {
@@ -111,14 +112,14 @@ func (p *Pump) atTurn(ctx context.Context, s *step) (t decision, err error) {
 
 // noRecord notes that the step can never become a record.
 func (p *Pump) noRecord(t *decision, class string, cause error) {
-	t.unfit, t.class, t.cause = true, class, cause
-	t.halts = p.routing.policy(t.it.Row) == PolicyHalt
+	t.unfit, t.class, t.cause, t.policy = true, class, cause, p.routing.policy(t.it.Row)
+	t.halts = t.policy == PolicyHalt
 }
 
 // deal has a step done, or lets it wait with its lane.
 func (p *Pump) deal(ctx context.Context, s *step) error {
 	if c := s.it.Control; c != nil && c.LetterID != uuid.Nil && c.Action == cdc.ActionRetry {
-		if err := p.findLane(ctx, s); err != nil {
+		if err := p.letters.findLane(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -128,7 +129,7 @@ func (p *Pump) deal(ctx context.Context, s *step) error {
 	}
 	var route *publisher.RouteError
 	if errors.As(err, &route) {
-		return p.hold(ctx, s, route)
+		return p.held.hold(ctx, s, route)
 	}
 	return err
 }
@@ -159,19 +160,19 @@ func (p *Pump) act(ctx context.Context, t *decision) (again bool, err error) {
 		if t.lane == nil {
 			return false, t.why
 		}
-		return false, p.queue(ctx, t.lane, t.step)
+		return false, p.held.queue(ctx, t.lane, t.step)
 	case carryOut:
 		return false, p.carryOut(ctx, t.step)
 	case skip:
-		done, err := p.skip(ctx, t.step, "")
+		done, err := p.letters.skip(ctx, t.step, "")
 		t.skipped = false
 		return !done, err
 	case follow:
-		return false, p.follow(ctx, t.step)
+		return false, p.letters.follow(ctx, t.step)
 	case halt:
 		return false, p.halt(ctx, t)
 	case letter:
-		return false, p.poison(ctx, t)
+		return false, p.letters.poison(ctx, t)
 	default:
 		return p.publish(ctx, t)
 	}
@@ -198,4 +199,19 @@ func (p *Pump) passOver(t *decision) error {
 	}
 	p.counts.Skipped(skippedByGap)
 	return p.end(t.tag, ledger.Skipped)
+}
+
+// carryOut lets a control act, and publishes what it releases.
+func (p *Pump) carryOut(ctx context.Context, s *step) error {
+	if s.release == nil {
+		released, err := p.letters.apply(ctx, s)
+		if err != nil {
+			return err
+		}
+		if released == nil {
+			return p.end(s.tag, ledger.Acknowledged)
+		}
+		s.release = &retry{p: p, pages: released, from: s.at.Letter}
+	}
+	return s.release.run(ctx, s)
 }

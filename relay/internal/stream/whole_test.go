@@ -181,14 +181,17 @@ func (g *ground) session(t require.TestingT) (*Pump, *exactlyOnce, *fakeSource) 
 	l := &fakeLedger{g: g}
 	m := &exactlyOnce{
 		idle:     ledger.Idle{Segment: 16 << 20},
-		progress: b, tx: l, interval: 100 * time.Millisecond, maxBytes: 600, cut: p.cut, before: p.writeDown, committed: time.Now(),
-		tick: func(context.Context) (int64, error) { g.tick++; return g.tick, g.mayCrash("after the tick") },
+		progress: b, tx: l, cut: p.reading.cut, before: p.held.write, committed: time.Now(),
+		Transactions: Transactions{Interval: 100 * time.Millisecond, MaxBytes: 600, Tick: func(context.Context) (int64, error) {
+			g.tick++
+			return g.tick, g.mayCrash("after the tick")
+		}},
 	}
 	m.known.Position, m.known.Reach = c.Order, c.Reach
-	p.sink, p.mode, p.letters = l, m, graves{g}
-	p.counted = func() int64 { return int64(len(g.dead)) }
+	p.sink, p.mode, p.letters.store = l, m, graves{g}
+	p.reading.counted = func() int64 { return int64(len(g.dead)) }
 	p.routing = NewRouting("", nil, publisher.Config{})
-	p.refused = g.last
+	p.letters.refused = g.last
 	g.table.takeUp(p)
 	require.Empty(t, g.said(), "said to be published")
 	source := &fakeSource{}

@@ -1,0 +1,5 @@
+package hall
+
+func (*T[K]) east() {}
+
+func (other) east() {}

@@ -1,0 +1,3 @@
+package hall
+
+func (*T[K]) middle() {}

@@ -1,0 +1,5 @@
+package hall
+
+func (*T[K]) south() {}
+
+func (other) south() {}

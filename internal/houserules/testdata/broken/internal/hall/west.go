@@ -1,0 +1,5 @@
+package hall
+
+func (*T[K]) west() {}
+
+func (other) west() {}
