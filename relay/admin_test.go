@@ -27,8 +27,8 @@ import (
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/internal/secret/canary"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/retry"
 	"github.com/onceward/onceward/relay/internal/stream"
-	"github.com/onceward/onceward/relay/internal/tries"
 	"github.com/onceward/onceward/relay/retention"
 )
 
@@ -153,7 +153,7 @@ func TestThePagesHoldNoWordOfADriver(t *testing.T) {
 		{StateHalted, fmt.Errorf("save: %w", &pgconn.PgError{Code: "42501", Message: said}), "SQLSTATE 42501"},
 		{StateHalted, &cdc.StartError{Code: "SLOT_MISSING", What: "slot x is gone", Cure: "make it", Err: errors.New(said)}, `"code":"SLOT_MISSING","error":"slot x is gone. To mend it: make it"`},
 		{StateHalted, fmt.Errorf("%s: %w", said, &FieldError{"kafka.mode", "unknown"}), `"code":"CONFIG","error":"config: kafka.mode: unknown"`},
-		{StateHalted, &tries.RivalError{Err: errors.New(said)}, `"code":"RIVAL"`},
+		{StateHalted, &retry.RivalError{Err: errors.New(said)}, `"code":"RIVAL"`},
 		{StateHalted, &cdc.DecodeError{Err: errors.New(said)}, `"code":"DECODE"`},
 		{StateBackoff, fmt.Errorf("%w: %s", publisher.ErrFailed, said), `"code":"KAFKA"`},
 		{StateBackoff, fmt.Errorf("%s: %w", said, &publisher.CheckpointError{Topic: "c", Reason: "is missing", Cure: "make it"}), `"code":"CHECKPOINT_TOPIC","error":"checkpoint topic \"c\" is missing; make it"`},
@@ -193,7 +193,7 @@ func TestALiveRotationTellsNoPassword(t *testing.T) {
 		for _, text := range append(canary.Strings(), canary.Misplaced()...) {
 			require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 			before := log.Len()
-			<-time.After(2 * tries.Max)
+			<-time.After(2 * retry.Max)
 			synctest.Wait()
 			require.Greater(t, log.Len(), before, text)
 			_, body := get(t, h, "/readyz")

@@ -76,7 +76,7 @@
 //
 // What a session does stands apart: package beginning finds where it may begin, stream
 // moves events and says what becomes of each, letters keeps what cannot be published,
-// state is the relay's row and its slot, snapshot knows who sees what, tries how long to
+// state is the relay's row and its slot, snapshot knows who sees what, retry how long to
 // wait between two sessions, and internal/ledger how far everything has ended.
 // Packages retention, check, config and relayprom are for whoever wants them.
 //

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/relay/internal/tries"
+	"github.com/onceward/onceward/relay/internal/retry"
 )
 
 // muteServer accepts connections and says nothing, or logs everybody in and then
@@ -88,7 +88,7 @@ func TestMuteServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newMuteServer(t, tc.welcomes)
 			r := testRelay(t, func(c *Config) { c.Postgres.DSN = s.dsn(" connect_timeout=1") })
-			tries := tries.New()
+			tries := retry.New()
 			tries.Limit = time.Second
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
@@ -123,7 +123,7 @@ func TestOpeningBoundsItsSteps(t *testing.T) {
 		o.step("c")
 		<-ctx.Done()
 		err := o.done(ctx, errors.New("context canceled"))
-		var late *tries.NoAnswerError
+		var late *retry.NoAnswerError
 		require.ErrorAs(t, err, &late)
 		require.Equal(t, "no answer within 1m0s: c", err.Error())
 		require.False(t, permanent(err))

@@ -16,10 +16,10 @@ import (
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/beginning"
 	"github.com/onceward/onceward/relay/internal/letters"
+	"github.com/onceward/onceward/relay/internal/retry"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
 	"github.com/onceward/onceward/relay/internal/stream"
-	"github.com/onceward/onceward/relay/internal/tries"
 )
 
 // opener opens a session: what only that needs, and what the session stands on.
@@ -42,7 +42,7 @@ type opener struct {
 // slot is the arbiter, so the epoch, the state and the producer come after
 // START_REPLICATION, and the checkpoint after the producer, which has ended by
 // then whatever an older one had begun.
-func (r *Relay) openSession(ctx context.Context, t *tries.Tries, last *owned) (_ *session, err error) {
+func (r *Relay) openSession(ctx context.Context, t *retry.Tries, last *owned) (_ *session, err error) {
 	cfg := &r.cfg
 	last.took = false
 	dsn, err := cfg.DSN()

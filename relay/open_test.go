@@ -20,9 +20,9 @@ import (
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/beginning"
+	"github.com/onceward/onceward/relay/internal/retry"
 	"github.com/onceward/onceward/relay/internal/scripted"
 	"github.com/onceward/onceward/relay/internal/stream"
-	"github.com/onceward/onceward/relay/internal/tries"
 )
 
 // installed is a scripted PostgreSQL on which a relay has run and nothing is wrong,
@@ -130,7 +130,7 @@ func (db *installed) open(t *testing.T, last *owned, tweak func(*Config)) (*sess
 	if last.memory == nil {
 		last.memory = new(publisher.Memory)
 	}
-	s, err := r.openSession(t.Context(), tries.New(), last)
+	s, err := r.openSession(t.Context(), retry.New(), last)
 	if err == nil {
 		t.Cleanup(func() { _ = s.discard(t.Context()) })
 	}

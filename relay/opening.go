@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/relay/internal/beginning"
-	"github.com/onceward/onceward/relay/internal/tries"
+	"github.com/onceward/onceward/relay/internal/retry"
 )
 
 // opening bounds the steps of a session's start, and tells which one is under
@@ -31,7 +31,7 @@ func (o *opening) step(what string) {
 	o.begin(WaitPostgres, what)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.timer = time.AfterFunc(o.limit, func() { o.cancel(&tries.NoAnswerError{Step: what, Limit: o.limit}) })
+	o.timer = time.AfterFunc(o.limit, func() { o.cancel(&retry.NoAnswerError{Step: what, Limit: o.limit}) })
 }
 
 // unbounded begins a step that may take as long as it takes: it waits for
@@ -55,7 +55,7 @@ func (o *opening) stop() {
 // done ends the start, and returns the error that counts.
 func (o *opening) done(ctx context.Context, err error) error {
 	o.stop()
-	if late, ok := context.Cause(ctx).(*tries.NoAnswerError); ok && err != nil { //nolint:errorlint // the cause is ours, and not wrapped
+	if late, ok := context.Cause(ctx).(*retry.NoAnswerError); ok && err != nil { //nolint:errorlint // the cause is ours, and not wrapped
 		err = late
 	}
 	o.cancel(nil)

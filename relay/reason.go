@@ -11,7 +11,7 @@ import (
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/beginning"
-	"github.com/onceward/onceward/relay/internal/tries"
+	"github.com/onceward/onceward/relay/internal/retry"
 )
 
 // Codes of what the health pages say, beside those of a [cdc.StartError].
@@ -57,7 +57,7 @@ func reason(state State, err error) (code, text string) {
 	var field *FieldError
 	var dsn *secret.DSNError
 	var pg *pgconn.PgError
-	var rival *tries.RivalError
+	var rival *retry.RivalError
 	var decode *cdc.DecodeError
 	var topic *publisher.CheckpointError
 	switch {
@@ -95,7 +95,7 @@ func permanent(err error) bool {
 	var field *FieldError
 	var decode *cdc.DecodeError
 	var layout *cdc.LayoutError
-	var rival *tries.RivalError
+	var rival *retry.RivalError
 	if errors.As(err, &start) {
 		return !start.Passing
 	}

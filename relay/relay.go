@@ -11,8 +11,8 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/retry"
 	"github.com/onceward/onceward/relay/internal/state"
-	"github.com/onceward/onceward/relay/internal/tries"
 )
 
 // State of a relay, as the health pages and metrics show it.
@@ -122,7 +122,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	if r.cfg.Postgres.MaintenanceDSNFile != "" {
 		done.Go(func() { maintain(maintenance, &r.cfg, r.counts, r.log) })
 	}
-	err := r.publish(ctx, tries.New())
+	err := r.publish(ctx, retry.New())
 	stopMaintenance()
 	r.over.Store(err != nil)
 	stop()
@@ -132,7 +132,7 @@ func (r *Relay) Run(ctx context.Context) error {
 }
 
 // publish runs one session after the other.
-func (r *Relay) publish(ctx context.Context, t *tries.Tries) error {
+func (r *Relay) publish(ctx context.Context, t *retry.Tries) error {
 	last := owned{memory: new(publisher.Memory)}
 	for {
 		r.setState(StateConnecting, nil)
@@ -163,7 +163,7 @@ func (r *Relay) publish(ctx context.Context, t *tries.Tries) error {
 
 // between says what the relay is until the next session, and how long that is to
 // wait. The error ends the relay.
-func (r *Relay) between(ctx context.Context, t *tries.Tries, last *owned, err error) (pause time.Duration, fatal error) {
+func (r *Relay) between(ctx context.Context, t *retry.Tries, last *owned, err error) (pause time.Duration, fatal error) {
 	if errors.Is(err, cdc.ErrSlotActive) || errors.Is(err, state.ErrFenced) {
 		known, ended := r.State() == StateStandby, err
 		held := func() {
@@ -173,9 +173,9 @@ func (r *Relay) between(ctx context.Context, t *tries.Tries, last *owned, err er
 			known = true
 		}
 		r.setState(StateStandby, nil)
-		pause = tries.Jitter(tries.Min)
+		pause = retry.Jitter(retry.Min)
 		if errors.Is(err, state.ErrFenced) {
-			pause = tries.Jitter(standbyWait)
+			pause = retry.Jitter(standbyWait)
 			r.log.InfoContext(ctx, "session ended, the next one begins once the slot is free", "detail", err)
 		} else {
 			held()
@@ -189,12 +189,12 @@ func (r *Relay) between(ctx context.Context, t *tries.Tries, last *owned, err er
 	}
 	r.setState(StateBackoff, err)
 	r.log.WarnContext(ctx, "session ended, trying again", "error", err, "in", t.Wait.String())
-	return tries.Jitter(t.Again(err)), nil
+	return retry.Jitter(t.Again(err)), nil
 }
 
 // halt says that an operator is needed, and how long to wait before the next look
 // whether what was wrong is mended.
-func (r *Relay) halt(ctx context.Context, t *tries.Tries, last *owned, err error) (time.Duration, error) {
+func (r *Relay) halt(ctx context.Context, t *retry.Tries, last *owned, err error) (time.Duration, error) {
 	known := r.State() == StateHalted && r.LastError() == err.Error()
 	r.setState(StateHalted, err)
 	if r.cfg.ExitOnHalt {
@@ -205,7 +205,7 @@ func (r *Relay) halt(ctx context.Context, t *tries.Tries, last *owned, err error
 		r.log.ErrorContext(ctx, "halted: an operator is needed; the slot is given back, and the relay goes on by itself once it is mended; a change of relay.yaml needs a restart",
 			"code", codeOf(err), "error", err)
 	}
-	return tries.Jitter(t.Halted(err, last.took)), nil
+	return retry.Jitter(t.Halted(err, last.took)), nil
 }
 
 // standBy waits until nobody holds the slot, and says so when somebody does. It
@@ -214,7 +214,7 @@ func (r *Relay) halt(ctx context.Context, t *tries.Tries, last *owned, err error
 func (r *Relay) standBy(ctx context.Context, held func()) error {
 	defer r.vitals.report(WaitSettings)
 	compared := time.Time{}
-	for pause := tries.Min; ; pause = min(2*pause, standbyWait) {
+	for pause := retry.Min; ; pause = min(2*pause, standbyWait) {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -232,7 +232,7 @@ func (r *Relay) standBy(ctx context.Context, held func()) error {
 	}
 }
 
-func (r *Relay) session(ctx context.Context, t *tries.Tries, last *owned) error {
+func (r *Relay) session(ctx context.Context, t *retry.Tries, last *owned) error {
 	last.took = false
 	if err := r.lookout.stillOther(ctx, last); err != nil {
 		return err

@@ -24,9 +24,9 @@ import (
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/beginning"
+	"github.com/onceward/onceward/relay/internal/retry"
 	"github.com/onceward/onceward/relay/internal/state"
 	"github.com/onceward/onceward/relay/internal/stream"
-	"github.com/onceward/onceward/relay/internal/tries"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,7 +37,7 @@ func TestPermanentErrorsAreThoseThatTryingAgainCannotMend(t *testing.T) {
 	wrapped := func(code string) error { return fmt.Errorf("connect: %w", &pgconn.PgError{Code: code}) }
 	for _, err := range []error{
 		&cdc.StartError{Code: cdc.CodeTableMissing}, &FieldError{Field: "x"}, &cdc.DecodeError{Err: errors.New("x")},
-		&cdc.LayoutError{}, &tries.RivalError{}, wrapped("28P01"), wrapped("42501"), wrapped("42704"), wrapped("3D000"), wrapped("58P01"),
+		&cdc.LayoutError{}, &retry.RivalError{}, wrapped("28P01"), wrapped("42501"), wrapped("42704"), wrapped("3D000"), wrapped("58P01"),
 	} {
 		require.True(t, permanent(fmt.Errorf("session: %w", err)), "%v", err)
 	}
@@ -149,7 +149,7 @@ func TestRunReturnsWhatAnOperatorMustMend(t *testing.T) {
 // over: it is not ready.
 func TestAStandbyThatCannotLookIsNotReady(t *testing.T) {
 	r := testRelay(t, func(c *Config) { c.Postgres.DSN = "host=127.0.0.1 port=1 user=u sslmode=disable" })
-	_, err := r.between(t.Context(), tries.New(), &owned{}, fmt.Errorf("%w: by PID 7", cdc.ErrSlotActive))
+	_, err := r.between(t.Context(), retry.New(), &owned{}, fmt.Errorf("%w: by PID 7", cdc.ErrSlotActive))
 	require.NoError(t, err)
 	require.Equal(t, StateBackoff, r.State())
 	require.Contains(t, r.LastError(), "connect to PostgreSQL")
@@ -164,7 +164,7 @@ func TestWhoIsFencedNamesNoOtherProcess(t *testing.T) {
 	for cause, said := range map[error]string{state.ErrFenced: "session ended, the next one begins once the slot is free", cdc.ErrSlotActive: "standby: another process holds the slot"} {
 		var log strings.Builder
 		r.log = slog.New(slog.NewTextHandler(&log, nil))
-		_, err := r.between(t.Context(), tries.New(), &owned{}, cause)
+		_, err := r.between(t.Context(), retry.New(), &owned{}, cause)
 		require.NoError(t, err)
 		require.Contains(t, log.String(), said)
 		require.Equal(t, errors.Is(cause, cdc.ErrSlotActive), strings.Contains(log.String(), "another process"))

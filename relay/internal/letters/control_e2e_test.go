@@ -12,7 +12,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/ledger"
-	"github.com/onceward/onceward/relay/internal/box"
+	"github.com/onceward/onceward/relay/internal/testoutbox"
 )
 
 func TestControls(t *testing.T) {
@@ -39,7 +39,7 @@ func retryAggregate(b *letterbox) {
 	t := b.T
 	// Written out of order, and two in one transaction: it is (position, seq) that counts.
 	b.parks(deadEvent(7, "A"), deadEvent(3, "A", func(c *Dead) { c.Row.Seq = 900 }), deadEvent(5, "A", holdsNothing), deadEvent(4, "B"),
-		deadEvent(9, "A", replayOf(1)), deadEvent(8, "A", func(c *Dead) { c.Commit = box.LSN(7) }))
+		deadEvent(9, "A", replayOf(1)), deadEvent(8, "A", func(c *Dead) { c.Commit = testoutbox.LSN(7) }))
 	require.True(t, b.follows(10, "A"))
 	_, out := b.say(11, cdc.ActionRetry, "A")
 	require.Equal(t, []int{3, 5, 7, 8, 9}, out)
@@ -47,8 +47,8 @@ func retryAggregate(b *letterbox) {
 	require.True(t, b.follows(12, "B"))
 	require.Equal(t, "3=retrying 4=open 5=retrying 7=retrying 8=retrying 9=retrying", b.states())
 	require.Equal(t, "5 ", b.note(11))
-	require.Equal(t, "alice reason 11 0/B0", b.Text("SELECT concat_ws(' ', decided_by, decided_why, retry_position) FROM onceward.dead_letters WHERE letter_id = $1", box.ID(3)))
-	require.NoError(t, b.Settle(t.Context(), box.LSN(12)))
+	require.Equal(t, "alice reason 11 0/B0", b.Text("SELECT concat_ws(' ', decided_by, decided_why, retry_position) FROM onceward.dead_letters WHERE letter_id = $1", testoutbox.ID(3)))
+	require.NoError(t, b.Settle(t.Context(), testoutbox.LSN(12)))
 	require.Equal(t, "3=replayed 4=open 5=replayed 7=replayed 8=replayed 9=replayed", b.states())
 	b.reopen(0)
 	require.True(t, b.has(3), "and the rows have ended for good")
@@ -77,7 +77,7 @@ func retryLetter(b *letterbox) {
 func retryFails(b *letterbox) {
 	t := b.T
 	b.parks(deadEvent(1, "A"), deadEvent(2, "A"), deadEvent(3, "A", holdsNothing), deadEvent(4, "A"), deadEvent(5, "B"))
-	r, err := b.Apply(t.Context(), wordOf(11, cdc.ActionRetry, "A"), nil, box.LSN(11), false)
+	r, err := b.Apply(t.Context(), wordOf(11, cdc.ActionRetry, "A"), nil, testoutbox.LSN(11), false)
 	require.NoError(t, err)
 	page, err := r.Next(t.Context())
 	require.NoError(t, err)
@@ -86,20 +86,20 @@ func retryFails(b *letterbox) {
 	require.Equal(t, "1=retrying 2=open 3=retrying 4=open 5=open", b.states())
 	require.True(t, b.follows(12, "A"), "parked again")
 	require.False(t, b.follows(2, "A"))
-	require.Equal(t, "2 still too large", b.Text("SELECT attempts || ' ' || error FROM onceward.dead_letters WHERE letter_id = $1", box.ID(2)))
-	require.Equal(t, "1 record too large", b.Text("SELECT attempts || ' ' || error FROM onceward.dead_letters WHERE letter_id = $1", box.ID(4)))
+	require.Equal(t, "2 still too large", b.Text("SELECT attempts || ' ' || error FROM onceward.dead_letters WHERE letter_id = $1", testoutbox.ID(2)))
+	require.Equal(t, "1 record too large", b.Text("SELECT attempts || ' ' || error FROM onceward.dead_letters WHERE letter_id = $1", testoutbox.ID(4)))
 	require.NoError(t, r.Fail(t.Context(), page[2], ClassRecord, "loose"), "it takes nobody along")
 	require.Equal(t, "1=retrying 2=open 3=open 4=open 5=open", b.states())
 
 	// Read again, only what has not failed comes again, with its old place.
 	b.reopen(0)
 	require.Equal(t, "1=open 2=open 3=open 4=open 5=open", b.states())
-	r, err = b.Apply(t.Context(), wordOf(11, cdc.ActionRetry, "A"), nil, box.LSN(11), false)
+	r, err = b.Apply(t.Context(), wordOf(11, cdc.ActionRetry, "A"), nil, testoutbox.LSN(11), false)
 	require.NoError(t, err)
 	again := b.pages(r)
 	require.Equal(t, []int{1}, numbers(again))
 	require.Zero(t, again[0].Index)
-	require.NoError(t, b.Settle(t.Context(), box.LSN(12)))
+	require.NoError(t, b.Settle(t.Context(), testoutbox.LSN(12)))
 	require.Equal(t, "1=replayed 2=open 3=open 4=open 5=open", b.states())
 	_, out := b.say(13, cdc.ActionRetry, "A")
 	require.Equal(t, []int{2, 3, 4}, out)
@@ -110,12 +110,12 @@ func retryFails(b *letterbox) {
 func skipReleased(b *letterbox) {
 	t := b.T
 	b.parks(deadEvent(1, "A"), deadEvent(2, "A"))
-	r, err := b.Apply(t.Context(), wordOf(11, cdc.ActionRetry, "A"), nil, box.LSN(11), false)
+	r, err := b.Apply(t.Context(), wordOf(11, cdc.ActionRetry, "A"), nil, testoutbox.LSN(11), false)
 	require.NoError(t, err)
 	page, err := r.Next(t.Context())
 	require.NoError(t, err)
 	b.Exec("UPDATE onceward.relay_state SET skip = ARRAY[$1::uuid]", page[0].ID)
-	before := b.Text("SELECT dead_letters::text FROM onceward.relay_state WHERE slot = $1", box.Slot)
+	before := b.Text("SELECT dead_letters::text FROM onceward.relay_state WHERE slot = $1", testoutbox.Slot)
 	done, err := r.Skip(t.Context(), page[1])
 	require.NoError(t, err)
 	require.False(t, done, "no word names it, or it was taken back")
@@ -123,8 +123,8 @@ func skipReleased(b *letterbox) {
 	require.NoError(t, err)
 	require.True(t, done)
 	require.Equal(t, "1=discarded 2=retrying", b.states())
-	require.Equal(t, "an operator relay_state.skip {}", b.Text("SELECT concat_ws(' ', decided_by, decided_why, skip) FROM onceward.dead_letters d JOIN onceward.relay_state USING (slot) WHERE letter_id = $1", box.ID(1)))
-	require.NotEqual(t, before, b.Text("SELECT dead_letters::text FROM onceward.relay_state WHERE slot = $1", box.Slot), "a checkpoint says that it was written")
+	require.Equal(t, "an operator relay_state.skip {}", b.Text("SELECT concat_ws(' ', decided_by, decided_why, skip) FROM onceward.dead_letters d JOIN onceward.relay_state USING (slot) WHERE letter_id = $1", testoutbox.ID(1)))
+	require.NotEqual(t, before, b.Text("SELECT dead_letters::text FROM onceward.relay_state WHERE slot = $1", testoutbox.Slot), "a checkpoint says that it was written")
 	b.Exec("UPDATE onceward.relay_state SET skip = ARRAY[$1::uuid]", page[0].ID)
 	_, err = r.Skip(t.Context(), page[0])
 	require.ErrorContains(t, err, "has not released it, or it has ended")
@@ -144,16 +144,16 @@ func besideSkip(b *letterbox) {
 	beside := func(n, of int) string {
 		c := wordOf(n, cdc.ActionDiscard, of)
 		c.PayloadNull = true
-		_, err := b.Apply(t.Context(), c, nil, box.LSN(n), false)
+		_, err := b.Apply(t.Context(), c, nil, testoutbox.LSN(n), false)
 		require.NoError(t, err)
 		return b.note(n)
 	}
 	require.Equal(t, "0 the skip that it was said with does not stand any more", beside(11, 1))
-	b.Exec("UPDATE onceward.relay_state SET skip = ARRAY[$1, $2, $3]::uuid[]", box.ID(1), box.ID(2), box.ID(9))
+	b.Exec("UPDATE onceward.relay_state SET skip = ARRAY[$1, $2, $3]::uuid[]", testoutbox.ID(1), testoutbox.ID(2), testoutbox.ID(9))
 	require.Equal(t, "1 ", beside(12, 1))
 	require.Equal(t, "0 there is no such letter", beside(13, 9))
 	require.Equal(t, "1=discarded 2=open", b.states())
-	require.Equal(t, "{"+box.ID(2).String()+","+box.ID(9).String()+"}", b.Text("SELECT skip::text FROM onceward.relay_state"), "it was carried out")
+	require.Equal(t, "{"+testoutbox.ID(2).String()+","+testoutbox.ID(9).String()+"}", b.Text("SELECT skip::text FROM onceward.relay_state"), "it was carried out")
 	require.False(t, b.follows(12, "A"))
 	_, _ = b.say(14, cdc.ActionDiscard, 2)
 	require.Equal(t, "1=discarded 2=discarded", b.states(), "one that was said alone needs no word")
@@ -163,7 +163,7 @@ func laneOfLetter(b *letterbox) {
 	t := b.T
 	b.parks(deadEvent(1, "A"), deadEvent(2, "A", replayOf(1)), deadEvent(3, "A", replayOf(1), func(c *Dead) { c.Replay.Topic = "again" }))
 	for n, want := range map[int]ledger.Lane{1: {Namespace: "orders", AggregateType: "order"}, 3: {Topic: "again"}, 4: {}} {
-		of, err := b.LaneOf(t.Context(), box.ID(n))
+		of, err := b.LaneOf(t.Context(), testoutbox.ID(n))
 		require.NoError(t, err)
 		require.Equal(t, want, of, n)
 	}
@@ -176,10 +176,10 @@ func takenBack(b *letterbox) {
 	require.Equal(t, []int{1, 2, 3}, out)
 	_, _ = b.say(6, cdc.ActionRetry, "B")
 	for range 2 {
-		b.reopen(box.LSN(5)) // the checkpoint ends where the control's commit starts: not passed
+		b.reopen(testoutbox.LSN(5)) // the checkpoint ends where the control's commit starts: not passed
 		require.Equal(t, "1=open 2=open 3=open 4=open", b.states())
 		require.True(t, b.follows(9, "A"))
-		r, err := b.Apply(t.Context(), wordOf(5, cdc.ActionRetry, "A"), nil, box.LSN(5), false)
+		r, err := b.Apply(t.Context(), wordOf(5, cdc.ActionRetry, "A"), nil, testoutbox.LSN(5), false)
 		require.NoError(t, err)
 		again := b.pages(r)
 		require.Equal(t, []int{1, 2, 3}, numbers(again))
@@ -187,7 +187,7 @@ func takenBack(b *letterbox) {
 		require.False(t, b.follows(9, "A"))
 		require.Equal(t, "3 ", b.note(5))
 	}
-	b.reopen(box.LSN(5) + 1)
+	b.reopen(testoutbox.LSN(5) + 1)
 	require.Equal(t, "1=replayed 2=replayed 3=replayed 4=open", b.states(), "the other control is beyond the checkpoint")
 	require.True(t, b.follows(9, "B"))
 	_, out = b.say(6, cdc.ActionRetry, "B")
@@ -208,10 +208,10 @@ func readAgain(b *letterbox) {
 	_, _ = b.say(6, cdc.ActionRetry, "A")
 	edit := wordOf(7, cdc.ActionEdit, 4)
 	edit.Payload = []byte("once")
-	_, err := b.Apply(t.Context(), edit, nil, box.LSN(7), false)
+	_, err := b.Apply(t.Context(), edit, nil, testoutbox.LSN(7), false)
 	require.NoError(t, err)
 	_, _ = b.say(8, cdc.ActionDiscard, 4)
-	require.NoError(t, b.Settle(t.Context(), box.LSN(7)))
+	require.NoError(t, b.Settle(t.Context(), testoutbox.LSN(7)))
 	b.parks(deadEvent(9, "B"), deadEvent(10, "A"))
 	before := b.everything()
 	for range 2 {
@@ -219,7 +219,7 @@ func readAgain(b *letterbox) {
 			_, out = b.say(n, action, "A")
 			require.Empty(t, out)
 		}
-		_, err = b.Apply(t.Context(), edit, nil, box.LSN(7), false)
+		_, err = b.Apply(t.Context(), edit, nil, testoutbox.LSN(7), false)
 		require.NoError(t, err)
 		_, out = b.say(8, cdc.ActionDiscard, 4)
 		require.Empty(t, out)
@@ -231,7 +231,7 @@ func readAgain(b *letterbox) {
 	// Discarded, or released by another word, after it was taken back.
 	_, out = b.say(12, cdc.ActionRetry, "C")
 	require.Equal(t, []int{5}, out)
-	b.reopen(box.LSN(11))
+	b.reopen(testoutbox.LSN(11))
 	_, _ = b.say(13, cdc.ActionDiscard, 5)
 	_, out = b.say(12, cdc.ActionRetry, "C")
 	require.Empty(t, out)
@@ -247,7 +247,7 @@ func readAgainBehind(b *letterbox) {
 	_, out = b.say(4, cdc.ActionRetry, 2)
 	require.Equal(t, []int{2}, out)
 	b.reopen(0)
-	r, err := b.Apply(t.Context(), wordOf(3, cdc.ActionRetry, 1), nil, box.LSN(3), false)
+	r, err := b.Apply(t.Context(), wordOf(3, cdc.ActionRetry, 1), nil, testoutbox.LSN(3), false)
 	require.NoError(t, err)
 	page := b.pages(r)
 	require.Equal(t, []int{1}, numbers(page))
@@ -255,7 +255,7 @@ func readAgainBehind(b *letterbox) {
 	_, out = b.say(4, cdc.ActionRetry, 2)
 	require.Empty(t, out)
 	require.Equal(t, "1=open 2=open", b.states())
-	require.NoError(t, b.Settle(t.Context(), box.LSN(5)))
+	require.NoError(t, b.Settle(t.Context(), testoutbox.LSN(5)))
 	require.Equal(t, "1=open 2=open", b.states())
 
 	// That stays so: Kafka's checkpoint may count the second word as dealt with.
@@ -280,7 +280,7 @@ func discardLetters(b *letterbox) {
 	require.Equal(t, "3 ", b.note(13))
 	require.Zero(t, b.ParkedCount())
 	require.Equal(t, "1=discarded 2=discarded 3=discarded 4=discarded 5=discarded", b.states())
-	require.Equal(t, "alice reason 13", b.Text("SELECT decided_by || ' ' || decided_why FROM onceward.dead_letters WHERE letter_id = $1", box.ID(4)))
+	require.Equal(t, "alice reason 13", b.Text("SELECT decided_by || ' ' || decided_why FROM onceward.dead_letters WHERE letter_id = $1", testoutbox.ID(4)))
 	b.reopen(0)
 	require.Zero(t, b.ParkedCount())
 	require.True(t, b.has(1))
@@ -292,7 +292,7 @@ func editLetter(b *letterbox) {
 	edit := func(n, letter int, change func(*cdc.Control)) {
 		c := wordOf(n, cdc.ActionEdit, letter)
 		change(c)
-		r, err := b.Apply(t.Context(), c, nil, box.LSN(n), false)
+		r, err := b.Apply(t.Context(), c, nil, testoutbox.LSN(n), false)
 		require.NoError(t, err)
 		require.Nil(t, r, "an edit releases nothing")
 	}
@@ -302,8 +302,8 @@ func editLetter(b *letterbox) {
 	require.True(t, b.follows(9, "A"))
 	require.Equal(t, "1=open 2=open", b.states())
 	require.Equal(t, `first|{}|payload 1|{"a": "b"}|alice|reason 12`, b.Text(`SELECT concat_ws('|', convert_from(payload, 'UTF8'), headers,
-		convert_from(original_payload, 'UTF8'), original_headers, edited_by, edited_why) FROM onceward.dead_letters WHERE letter_id = $1`, box.ID(1)))
-	r, err := b.Apply(t.Context(), wordOf(14, cdc.ActionRetry, "A"), nil, box.LSN(14), false)
+		convert_from(original_payload, 'UTF8'), original_headers, edited_by, edited_why) FROM onceward.dead_letters WHERE letter_id = $1`, testoutbox.ID(1)))
+	r, err := b.Apply(t.Context(), wordOf(14, cdc.ActionRetry, "A"), nil, testoutbox.LSN(14), false)
 	require.NoError(t, err)
 	page := b.pages(r)
 	require.Equal(t, []byte("first"), page[0].Row.Payload)
@@ -312,7 +312,7 @@ func editLetter(b *letterbox) {
 	require.JSONEq(t, `{"a": "b"}`, string(page[1].Row.Headers))
 	edit(15, 1, func(c *cdc.Control) { c.Payload = []byte("too late") })
 	require.Contains(t, b.note(15), "0 the letter is retrying: ")
-	require.Equal(t, "alice|reason 12", b.Text("SELECT edited_by || '|' || edited_why FROM onceward.dead_letters WHERE letter_id = $1", box.ID(1)), "the retry does not hide the edit")
+	require.Equal(t, "alice|reason 12", b.Text("SELECT edited_by || '|' || edited_why FROM onceward.dead_letters WHERE letter_id = $1", testoutbox.ID(1)), "the retry does not hide the edit")
 }
 
 func belowItsPosition(b *letterbox) {
@@ -324,7 +324,7 @@ func belowItsPosition(b *letterbox) {
 	require.False(t, b.follows(6, "A"))
 	for _, action := range []string{cdc.ActionRetry, cdc.ActionDiscard, cdc.ActionEdit} {
 		n := map[string]int{cdc.ActionRetry: 101, cdc.ActionDiscard: 102, cdc.ActionEdit: 103}[action]
-		r, err := b.Apply(t.Context(), wordOf(n, action, 7), nil, box.LSN(7), false)
+		r, err := b.Apply(t.Context(), wordOf(n, action, 7), nil, testoutbox.LSN(7), false)
 		require.NoError(t, err)
 		require.Nil(t, r)
 		require.Equal(t, "0 the letter's event committed after it", b.note(n))
@@ -347,10 +347,10 @@ func nothingToDo(b *letterbox) {
 		23: {wordOf(23, cdc.ActionRetry, "A"), errors.New("tx_id 5 \x00 forged"), "its row is bad: tx_id 5"},
 		24: {wordOf(24, cdc.ActionEdit, "A"), nil, `it says "edit" of an aggregate or is unknown to this release`},
 		25: {wordOf(25, "resurrect", "A"), nil, `it says "resurrect"`},
-		26: {&cdc.Control{ID: box.ID(1_000_026), Action: cdc.ActionRetry}, nil, "it names neither one letter nor one aggregate"},
-		27: {&cdc.Control{ID: box.ID(1_000_027), Action: cdc.ActionRetry, LetterID: uuid.Max, AggregateID: []byte("A")}, nil, "it names neither"},
+		26: {&cdc.Control{ID: testoutbox.ID(1_000_026), Action: cdc.ActionRetry}, nil, "it names neither one letter nor one aggregate"},
+		27: {&cdc.Control{ID: testoutbox.ID(1_000_027), Action: cdc.ActionRetry, LetterID: uuid.Max, AggregateID: []byte("A")}, nil, "it names neither"},
 	} {
-		r, err := b.Apply(t.Context(), tc.c, tc.bad, box.LSN(n), false)
+		r, err := b.Apply(t.Context(), tc.c, tc.bad, testoutbox.LSN(n), false)
 		require.NoError(t, err)
 		require.Nil(t, r)
 		require.Contains(t, b.note(n), "0 "+tc.note)
@@ -363,7 +363,7 @@ func eachRelay(b *letterbox) {
 	b.parks(deadEvent(1, "A"))
 	first := b.Store
 	b.Slot = "onceward_copy"
-	b.Conn = box.Connected(t, b.As("onceward_relay"))
+	b.Conn = testoutbox.Connected(t, b.As("onceward_relay"))
 	b.AddRelay(b.Slot)
 	b.reopen(0)
 	require.False(t, b.has(1))
@@ -372,7 +372,7 @@ func eachRelay(b *letterbox) {
 	_, out := b.say(5, cdc.ActionDiscard, "A")
 	require.Empty(t, out)
 	require.Equal(t, "1=discarded", b.states())
-	r, err := first.Apply(t.Context(), wordOf(5, cdc.ActionRetry, "A"), nil, box.LSN(5), false)
+	r, err := first.Apply(t.Context(), wordOf(5, cdc.ActionRetry, "A"), nil, testoutbox.LSN(5), false)
 	require.NoError(t, err)
 	require.Equal(t, []int{1}, numbers(b.pages(r)))
 }
@@ -387,9 +387,9 @@ func settledWhenPast(b *letterbox) {
 		extra pglogrepl.LSN
 		want  string
 	}{{5, 0, "1=retrying 2=retrying"}, {6, 0, "1=replayed 2=retrying"}, {7, 0, "1=replayed 2=retrying"}, {7, 1, "1=replayed 2=replayed"}} {
-		require.NoError(t, b.Settle(t.Context(), box.LSN(step.at)+step.extra))
+		require.NoError(t, b.Settle(t.Context(), testoutbox.LSN(step.at)+step.extra))
 		require.Equal(t, step.want, b.states())
 	}
 	require.NoError(t, b.Conn.Close(t.Context()))
-	require.NoError(t, b.Settle(t.Context(), box.LSN(100)), "with nothing to settle nobody asks the database")
+	require.NoError(t, b.Settle(t.Context(), testoutbox.LSN(100)), "with nothing to settle nobody asks the database")
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cdc"
-	"github.com/onceward/onceward/relay/internal/box"
+	"github.com/onceward/onceward/relay/internal/testoutbox"
 )
 
 // The connection breaks in the transaction, or in the answer to its commit. The
@@ -23,7 +23,7 @@ import (
 func cutOff(b *letterbox) {
 	t := b.T
 	act := func(n int, action string, of any) error {
-		_, err := b.Apply(t.Context(), wordOf(n, action, of), nil, box.LSN(n), false)
+		_, err := b.Apply(t.Context(), wordOf(n, action, of), nil, testoutbox.LSN(n), false)
 		return err
 	}
 	nothing := func() error { return nil }
@@ -36,16 +36,19 @@ func cutOff(b *letterbox) {
 		{"retry", nothing, func() error { return act(5, cdc.ActionRetry, "A") }, "1=retrying 2=retrying 3=open"},
 		{"retry again", nothing, func() error { return act(5, cdc.ActionRetry, "A") }, "1=retrying 2=retrying 3=open"},
 		{"fail", func() error { return act(5, cdc.ActionRetry, "A") }, func() error {
-			return (&Release{letters: b.Store, control: box.ID(1_000_005)}).Fail(t.Context(), &Letter{ID: box.ID(2), Index: 1, Holds: true, Row: deadEvent(2, "A").Row}, "c", "e")
+			return (&Release{letters: b.Store, control: testoutbox.ID(1_000_005)}).Fail(t.Context(), &Letter{ID: testoutbox.ID(2), Index: 1, Holds: true, Row: deadEvent(2, "A").Row}, "c", "e")
 		}, "1=retrying 2=open 3=open"},
-		{"settle", func() error { return act(5, cdc.ActionRetry, "A") }, func() error { return b.Settle(t.Context(), box.LSN(6)) }, "1=replayed 2=open 3=open"},
+		{"settle", func() error { return act(5, cdc.ActionRetry, "A") }, func() error { return b.Settle(t.Context(), testoutbox.LSN(6)) }, "1=replayed 2=open 3=open"},
 		{"discard", nothing, func() error { return act(7, cdc.ActionDiscard, "B") }, "1=replayed 2=open 3=discarded"},
-		{"skip", func() error { b.Exec("UPDATE onceward.relay_state SET skip = ARRAY[$1::uuid]", box.ID(8)); return nil }, func() error {
+		{"skip", func() error {
+			b.Exec("UPDATE onceward.relay_state SET skip = ARRAY[$1::uuid]", testoutbox.ID(8))
+			return nil
+		}, func() error {
 			_, err := b.Skip(t.Context(), deadEvent(8, "C"))
 			return err
 		}, "1=replayed 2=open 3=discarded 8=discarded"},
 	} {
-		b.Conn = box.Connected(t, b.As("onceward_relay"))
+		b.Conn = testoutbox.Connected(t, b.As("onceward_relay"))
 		b.reopen(0)
 		require.NoError(t, w.arrange())
 		b.cutInTransaction(w.name, w.cut)
@@ -58,8 +61,8 @@ func cutOff(b *letterbox) {
 		require.Error(t, w.cut(), w.name)
 		require.Equal(t, w.want, b.states(), w.name)
 	}
-	b.Conn = box.Connected(t, b.As("onceward_relay"))
-	b.reopen(box.LSN(8))
+	b.Conn = testoutbox.Connected(t, b.As("onceward_relay"))
+	b.reopen(testoutbox.LSN(8))
 	require.EqualValues(t, 4+8, b.State.Written, "letters, and what a control or a failure did to them")
 	require.True(t, b.follows(9, "A"))
 	require.Equal(t, 1, b.ParkedCount())
@@ -70,7 +73,7 @@ func (b *letterbox) cutInTransaction(name string, cut func() error) {
 	t := b.T
 	t.Helper()
 	before := b.everything()
-	lock, err := box.Connected(t, b.DSN).Begin(t.Context())
+	lock, err := testoutbox.Connected(t, b.DSN).Begin(t.Context())
 	require.NoError(t, err)
 	_, err = lock.Exec(t.Context(), "SELECT FROM onceward.relay_state FOR UPDATE")
 	require.NoError(t, err)

@@ -17,21 +17,21 @@ import (
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/pgserver"
 	"github.com/onceward/onceward/outbox"
-	"github.com/onceward/onceward/relay/internal/box"
+	"github.com/onceward/onceward/relay/internal/testoutbox"
 )
 
 // letterbox is a database with letters, written by the relay's role, which is no
 // superuser. Rows and controls are made here: what reads them from the log is
 // tested elsewhere.
 type letterbox struct {
-	*box.Box
+	*testoutbox.Outbox
 	first func(ctx context.Context, q *outboxdb.Queries) error // of the next session
 	*Store
 }
 
 // onEachServer runs the tests on the oldest and the newest server.
 func onEachServer(t *testing.T, tests map[string]func(*letterbox)) {
-	box.OnServers(t, func(t *testing.T, server *pgserver.Server) {
+	testoutbox.OnServers(t, func(t *testing.T, server *pgserver.Server) {
 		for name, test := range tests {
 			t.Run(name, func(t *testing.T) { test(newLetterbox(t, server)) })
 		}
@@ -39,7 +39,7 @@ func onEachServer(t *testing.T, tests map[string]func(*letterbox)) {
 }
 
 func newLetterbox(t *testing.T, server *pgserver.Server) *letterbox {
-	b := &letterbox{Box: box.New(t, server)}
+	b := &letterbox{Outbox: testoutbox.New(t, server)}
 	b.reopen(0)
 	return b
 }
@@ -60,11 +60,11 @@ func (b *letterbox) config(checkpoint pglogrepl.LSN) Config {
 func deadEvent(n int, aggregate string, change ...func(*Dead)) Dead {
 	c := Dead{
 		Row: &outbox.Row{
-			ID: box.ID(n), Namespace: "orders", AggregateType: "order", AggregateID: []byte(aggregate), Type: "Paid", Payload: []byte(fmt.Sprint("payload ", n)),
+			ID: testoutbox.ID(n), Namespace: "orders", AggregateType: "order", AggregateID: []byte(aggregate), Type: "Paid", Payload: []byte(fmt.Sprint("payload ", n)),
 			ContentType: "text/plain", Headers: []byte(`{"a": "b"}`), Traceparent: []byte("00-trace"),
 			CreatedAt: time.Date(2026, 11, 21, 5, 0, n%60, 123456000, time.UTC), TxID: uint64(700 + n), Seq: int64(n),
 		},
-		Commit: box.LSN(n), Class: ClassRecord, Cause: "record too large", Holds: true,
+		Commit: testoutbox.LSN(n), Class: ClassRecord, Cause: "record too large", Holds: true,
 	}
 	for _, f := range change {
 		f(&c)
@@ -78,7 +78,7 @@ func holdsNothing(c *Dead) { c.Holds = false }
 func replayOf(n int) func(*Dead) {
 	return func(c *Dead) {
 		c.Replay = &cdc.Replay{ID: c.Row.ID, Mode: cdc.ModeReprocess, Group: "billing", Topic: "elsewhere", Reason: "r", RequestedBy: "w"}
-		c.Row.ID = box.ID(n)
+		c.Row.ID = testoutbox.ID(n)
 	}
 }
 
@@ -99,9 +99,9 @@ func (b *letterbox) parks(cs ...Dead) {
 
 // wordOf is the word n about an aggregate or, if it is a number, one letter.
 func wordOf(n int, action string, of any) *cdc.Control {
-	c := &cdc.Control{ID: box.ID(1_000_000 + n), Action: action, Reason: fmt.Sprint("reason ", n), RequestedBy: "alice"}
+	c := &cdc.Control{ID: testoutbox.ID(1_000_000 + n), Action: action, Reason: fmt.Sprint("reason ", n), RequestedBy: "alice"}
 	if letter, ok := of.(int); ok {
-		c.LetterID = box.ID(letter)
+		c.LetterID = testoutbox.ID(letter)
 		return c
 	}
 	c.Namespace, c.AggregateType, c.AggregateID = "orders", "order", []byte(of.(string))
@@ -112,7 +112,7 @@ func wordOf(n int, action string, of any) *cdc.Control {
 // letters that it released.
 func (b *letterbox) say(n int, action string, of any) (*Release, []int) {
 	b.T.Helper()
-	r, err := b.Apply(b.T.Context(), wordOf(n, action, of), nil, box.LSN(n), false)
+	r, err := b.Apply(b.T.Context(), wordOf(n, action, of), nil, testoutbox.LSN(n), false)
 	require.NoError(b.T, err)
 	return r, numbers(b.pages(r))
 }
@@ -147,12 +147,12 @@ func (b *letterbox) states() string {
 // note returns what was recorded of word n.
 func (b *letterbox) note(n int) string {
 	b.T.Helper()
-	return b.Text(`SELECT letters || ' ' || note FROM onceward.control_results WHERE slot = $1 AND control_id = $2`, b.Slot, box.ID(1_000_000+n))
+	return b.Text(`SELECT letters || ' ' || note FROM onceward.control_results WHERE slot = $1 AND control_id = $2`, b.Slot, testoutbox.ID(1_000_000+n))
 }
 
 func (b *letterbox) has(n int) bool {
 	b.T.Helper()
-	found, err := b.Ended(b.T.Context(), box.ID(n), box.LSN(n))
+	found, err := b.Ended(b.T.Context(), testoutbox.ID(n), testoutbox.LSN(n))
 	require.NoError(b.T, err)
 	return found
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/pgserver"
 	"github.com/onceward/onceward/internal/testdb"
-	"github.com/onceward/onceward/relay/internal/box"
+	"github.com/onceward/onceward/relay/internal/testoutbox"
 )
 
 // The model: a log of events, replays and controls is read to its end, with
@@ -64,7 +64,7 @@ func drawLog(t *rapid.T) (log []logTx) {
 	// In the end somebody mends and releases everything.
 	last := logTx{commit: lsn, end: lsn + 8}
 	for i := range n {
-		last.items = append(last.items, logItem{control: &cdc.Control{ID: box.ID(2_000_000 + i), Action: cdc.ActionEdit, LetterID: box.ID(i + 1), Payload: []byte("mended")}})
+		last.items = append(last.items, logItem{control: &cdc.Control{ID: testoutbox.ID(2_000_000 + i), Action: cdc.ActionEdit, LetterID: testoutbox.ID(i + 1), Payload: []byte("mended")}})
 	}
 	for i, a := range []string{"A", "B", "L"} {
 		last.items = append(last.items, logItem{control: wordOf(900_000+i, cdc.ActionRetry, a)})

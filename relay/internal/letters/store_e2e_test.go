@@ -18,8 +18,8 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
-	"github.com/onceward/onceward/relay/internal/box"
 	"github.com/onceward/onceward/relay/internal/state"
+	"github.com/onceward/onceward/relay/internal/testoutbox"
 )
 
 func TestLetters(t *testing.T) {
@@ -51,22 +51,22 @@ func keptWhole(b *letterbox) {
 	require.EqualValues(t, 4, b.State.Written)
 	require.Equal(t, "4", b.Text("SELECT dead_letters::text FROM onceward.relay_state"))
 	require.Equal(t, "record|record too large|1|0/10|open|t", b.Text(`SELECT concat_ws('|', error_class, error, attempts, position, state, holds)
-		FROM onceward.dead_letters WHERE letter_id = $1`, box.ID(1)))
+		FROM onceward.dead_letters WHERE letter_id = $1`, testoutbox.ID(1)))
 	for n := 1; n <= 4; n++ {
-		_, err := b.Apply(t.Context(), wordOf(10+n, cdc.ActionRetry, n), nil, box.LSN(10+n), false)
+		_, err := b.Apply(t.Context(), wordOf(10+n, cdc.ActionRetry, n), nil, testoutbox.LSN(10+n), false)
 		require.NoError(t, err)
 	}
 	for n, want := range map[int]Dead{
 		1: deadEvent(1, "A"), 2: deadEvent(2, "B", func(c *Dead) { c.Row.Payload, c.Row.Headers, c.Row.Traceparent = nil, nil, nil }),
 		3: deadEvent(3, "C", func(c *Dead) { c.Row.Payload = []byte{} }), 4: deadEvent(4, "D", replayOf(77)),
 	} {
-		got := b.pages(&Release{letters: b.Store, control: box.ID(1_000_010 + n)})
+		got := b.pages(&Release{letters: b.Store, control: testoutbox.ID(1_000_010 + n)})
 		require.Len(t, got, 1)
 		require.Equal(t, want.Row, got[0].Row)
 		require.Equal(t, want.Commit, got[0].Commit)
 		require.NoError(t, got[0].Bad)
 		if n == 4 {
-			require.Equal(t, &cdc.Replay{ID: box.ID(4), Mode: cdc.ModeReprocess, Group: "billing", Topic: "elsewhere"}, got[0].Replay)
+			require.Equal(t, &cdc.Replay{ID: testoutbox.ID(4), Mode: cdc.ModeReprocess, Group: "billing", Topic: "elsewhere"}, got[0].Replay)
 		} else {
 			require.Nil(t, got[0].Replay)
 		}
@@ -89,9 +89,9 @@ func parkedAggregate(b *letterbox) {
 		other := deadEvent(9, "A")
 		other.Row.Namespace = "shipping"
 		require.False(t, b.Parked(other.Row, other.Commit))
-		same := deadEvent(9, "A", func(c *Dead) { c.Commit = box.LSN(2) })
+		same := deadEvent(9, "A", func(c *Dead) { c.Commit = testoutbox.LSN(2) })
 		require.True(t, b.Parked(same.Row, same.Commit), "a later row of the letter's own transaction")
-		b.reopen(box.LSN(5))
+		b.reopen(testoutbox.LSN(5))
 	}
 	b.parks(deadEvent(5, "A", func(c *Dead) { c.Class = ClassFollows }), deadEvent(6, "A"), deadEvent(5, "A"))
 	require.EqualValues(t, 5, b.State.Written, "a letter that is there stays, and counts once")
@@ -134,19 +134,19 @@ func wildRows(b *letterbox) {
 	b.parks(wild...)
 	b.reopen(0)
 	require.Equal(t, len(wild), b.ParkedCount())
-	require.Less(t, len(b.Text("SELECT error FROM onceward.dead_letters WHERE letter_id = $1", box.ID(4))), maxLetterText+64)
+	require.Less(t, len(b.Text("SELECT error FROM onceward.dead_letters WHERE letter_id = $1", testoutbox.ID(4))), maxLetterText+64)
 	for i, c := range wild {
-		require.True(t, b.Parked(deadEvent(9, "", func(x *Dead) { *x.Row = *c.Row; x.Row.Seq = 9 }).Row, box.LSN(9)))
+		require.True(t, b.Parked(deadEvent(9, "", func(x *Dead) { *x.Row = *c.Row; x.Row.Seq = 9 }).Row, testoutbox.LSN(9)))
 		retry := wordOf(10+i, cdc.ActionRetry, "")
 		retry.Namespace, retry.AggregateType, retry.AggregateID = c.Row.Namespace, c.Row.AggregateType, c.Row.AggregateID
-		r, err := b.Apply(t.Context(), retry, nil, box.LSN(10+i), false)
+		r, err := b.Apply(t.Context(), retry, nil, testoutbox.LSN(10+i), false)
 		require.NoError(t, err)
 		got := b.pages(r)
 		require.Len(t, got, 1)
 		switch c.Row.ID {
-		case box.ID(5):
+		case testoutbox.ID(5):
 			require.ErrorContains(t, got[0].Bad, "no usable created_at")
-		case box.ID(7):
+		case testoutbox.ID(7):
 			require.ErrorContains(t, got[0].Bad, "no usable event_type")
 		default:
 			require.NoError(t, got[0].Bad)
@@ -163,7 +163,7 @@ func tooManyParked(b *letterbox) {
 	full := "2 aggregates of orders/order are parked already"
 	err := b.park(t.Context(), deadEvent(4, "C"))
 	require.ErrorContains(t, err, full)
-	require.ErrorContains(t, err, "orders:"+box.ID(4).String())
+	require.ErrorContains(t, err, "orders:"+testoutbox.ID(4).String())
 	require.Equal(t, before, b.everything())
 	b.parks(deadEvent(3, "A"), deadEvent(4, "C", holdsNothing), deadEvent(5, "C", replayOf(60)))
 	_, _ = b.say(6, cdc.ActionDiscard, "A")
@@ -187,10 +187,10 @@ func rowsHaveEnded(b *letterbox) {
 	require.False(t, b.has(1), "within a session no row is read twice")
 	for _, window := range []int32{1, 2, 7, 1000} {
 		for _, start := range []int{0, 5, 25, 59, 61} {
-			b.reopen(box.LSN(start))
+			b.reopen(testoutbox.LSN(start))
 			b.beyond.window = window
 			for n := max(start, 1); n <= 70; n++ {
-				found, err := b.Ended(t.Context(), box.ID(n), oneTransaction(n))
+				found, err := b.Ended(t.Context(), testoutbox.ID(n), oneTransaction(n))
 				require.NoError(t, err)
 				require.Equal(t, n <= 60 && n%3 != 0, found, "letter %d, window %d, start %d", n, window, start)
 				require.LessOrEqual(t, len(b.beyond.ids), int(window))
@@ -198,22 +198,22 @@ func rowsHaveEnded(b *letterbox) {
 		}
 	}
 	require.NoError(t, b.Conn.Close(t.Context()))
-	_, err := b.Ended(t.Context(), box.ID(70), box.LSN(70))
+	_, err := b.Ended(t.Context(), testoutbox.ID(70), testoutbox.LSN(70))
 	require.NoError(t, err, "beyond the newest letter nobody asks the database")
 }
 
 func oneTransaction(n int) pglogrepl.LSN {
 	if n >= 20 && n < 40 {
-		return box.LSN(20)
+		return testoutbox.LSN(20)
 	}
-	return box.LSN(n)
+	return testoutbox.LSN(n)
 }
 
 func skipped(b *letterbox) {
 	t := b.T
-	b.Exec("UPDATE onceward.relay_state SET skip = $1", []any{box.ID(1), box.ID(2), box.ID(3)})
+	b.Exec("UPDATE onceward.relay_state SET skip = $1", []any{testoutbox.ID(1), testoutbox.ID(2), testoutbox.ID(3)})
 	b.Exec("INSERT INTO onceward.controls (control_id, action, letter_id, reason) VALUES ($1, 'discard', $2, 'old'), ($3, 'retry', $2, 'no'), ($4, 'discard', $2, 'it blocks all')",
-		box.ID(91), box.ID(1), box.ID(92), box.ID(93))
+		testoutbox.ID(91), testoutbox.ID(1), testoutbox.ID(92), testoutbox.ID(93))
 	for _, dead := range []Dead{deadEvent(1, "A"), deadEvent(2, "A", replayOf(40))} {
 		done, err := b.Skip(t.Context(), dead)
 		require.NoError(t, err)
@@ -225,9 +225,9 @@ func skipped(b *letterbox) {
 	require.Equal(t, "1=discarded 2=discarded", b.states())
 	require.Zero(t, b.ParkedCount(), "a skipped event holds nothing")
 	require.EqualValues(t, 2, b.State.Written)
-	require.Equal(t, "discarded|skipped|postgres|it blocks all|"+box.ID(93).String()+"\ndiscarded|skipped|an operator|relay_state.skip",
+	require.Equal(t, "discarded|skipped|postgres|it blocks all|"+testoutbox.ID(93).String()+"\ndiscarded|skipped|an operator|relay_state.skip",
 		b.Text("SELECT concat_ws('|', state, error_class, decided_by, decided_why, control_id) FROM onceward.dead_letters ORDER BY seq"))
-	require.Equal(t, "{"+box.ID(3).String()+"}", b.Text("SELECT skip::text FROM onceward.relay_state"))
+	require.Equal(t, "{"+testoutbox.ID(3).String()+"}", b.Text("SELECT skip::text FROM onceward.relay_state"))
 	_, out := b.say(5, cdc.ActionDiscard, 1)
 	require.Empty(t, out)
 	require.Equal(t, "0 the letter is discarded", b.note(5))
@@ -241,33 +241,33 @@ func fencedLetters(b *letterbox) {
 	r, _ := b.say(4, cdc.ActionRetry, "A")
 	zombie := b.Store
 	released := b.pages(&Release{letters: zombie, control: r.control})
-	b.Conn = box.Connected(t, b.As("onceward_relay"))
+	b.Conn = testoutbox.Connected(t, b.As("onceward_relay"))
 	b.reopen(0)
 	before := b.everything()
 	for what, write := range map[string]func() error{
 		"park":    func() error { return zombie.Write(t.Context(), deadEvent(7, "C")) },
 		"skip":    func() error { _, err := zombie.Skip(t.Context(), deadEvent(7, "C")); return err },
-		"settle":  func() error { return zombie.Settle(t.Context(), box.LSN(100)) },
+		"settle":  func() error { return zombie.Settle(t.Context(), testoutbox.LSN(100)) },
 		"fail":    func() error { return r.Fail(t.Context(), released[0], ClassRecord, "x") },
 		"give up": func() error { _, err := r.Skip(t.Context(), released[0]); return err },
 		"retry": func() error {
-			_, err := zombie.Apply(t.Context(), wordOf(8, cdc.ActionRetry, "B"), nil, box.LSN(8), false)
+			_, err := zombie.Apply(t.Context(), wordOf(8, cdc.ActionRetry, "B"), nil, testoutbox.LSN(8), false)
 			return err
 		},
 		"again": func() error {
-			_, err := zombie.Apply(t.Context(), wordOf(4, cdc.ActionRetry, "A"), nil, box.LSN(4), false)
+			_, err := zombie.Apply(t.Context(), wordOf(4, cdc.ActionRetry, "A"), nil, testoutbox.LSN(4), false)
 			return err
 		},
 		"discard": func() error {
-			_, err := zombie.Apply(t.Context(), wordOf(8, cdc.ActionDiscard, 3), nil, box.LSN(8), false)
+			_, err := zombie.Apply(t.Context(), wordOf(8, cdc.ActionDiscard, 3), nil, testoutbox.LSN(8), false)
 			return err
 		},
 		"edit": func() error {
-			_, err := zombie.Apply(t.Context(), wordOf(8, cdc.ActionEdit, 3), nil, box.LSN(8), false)
+			_, err := zombie.Apply(t.Context(), wordOf(8, cdc.ActionEdit, 3), nil, testoutbox.LSN(8), false)
 			return err
 		},
 		"open": func() error {
-			_, err := Open(t.Context(), zombie.State, Config{Checkpoint: box.LSN(100)})
+			_, err := Open(t.Context(), zombie.State, Config{Checkpoint: testoutbox.LSN(100)})
 			return err
 		},
 	} {
@@ -284,9 +284,9 @@ func frozenWriter(b *letterbox) {
 	_, err := b.Conn.Exec(t.Context(), "SET idle_in_transaction_session_timeout = '300ms'") // shorter than the product's, for the test
 	require.NoError(t, err)
 	frozen := b.Store
-	next := box.Connected(t, b.As("onceward_relay"))
+	next := testoutbox.Connected(t, b.As("onceward_relay"))
 	err = frozen.State.Write(t.Context(), "freeze", func(*outboxdb.Queries) error {
-		_, err := outboxdb.New(next).BumpEpoch(t.Context(), outboxdb.BumpEpochParams{Slot: box.Slot, Relay: box.Slot}) // waits for the row until the frozen one has lost it
+		_, err := outboxdb.New(next).BumpEpoch(t.Context(), outboxdb.BumpEpochParams{Slot: testoutbox.Slot, Relay: testoutbox.Slot}) // waits for the row until the frozen one has lost it
 		return err
 	})
 	require.Error(t, err, "the frozen transaction is gone")
@@ -296,7 +296,7 @@ func frozenWriter(b *letterbox) {
 func durableCommits(b *letterbox) {
 	t := b.T
 	b.Exec("ALTER ROLE onceward_relay SET synchronous_commit = off")
-	b.Conn = box.Connected(t, b.As("onceward_relay"))
+	b.Conn = testoutbox.Connected(t, b.As("onceward_relay"))
 	b.reopen(0)
 	var commit, idle string
 	require.NoError(t, b.Conn.QueryRow(t.Context(), "SHOW synchronous_commit").Scan(&commit))
@@ -308,7 +308,7 @@ func durableCommits(b *letterbox) {
 func lettersRights(b *letterbox) {
 	t := b.T
 	b.parks(deadEvent(1, "A"))
-	operator := box.Connected(t, b.As("onceward_operator"))
+	operator := testoutbox.Connected(t, b.As("onceward_operator"))
 	may := func(sql string, args ...any) {
 		t.Helper()
 		_, err := operator.Exec(t.Context(), sql, args...)
@@ -321,10 +321,10 @@ func lettersRights(b *letterbox) {
 		require.ErrorAs(t, err, &pg, sql)
 		require.Equal(t, "42501", pg.Code, sql)
 	}
-	may("INSERT INTO onceward.controls (control_id, action, letter_id, payload_null, reason) VALUES ($1, 'edit', $2, true, 'r')", box.ID(1), box.ID(1))
-	_, err := operator.Exec(t.Context(), "INSERT INTO onceward.replays (replay_id, id, reason) VALUES ($1, $2, 'r')", box.ID(1), box.ID(2))
+	may("INSERT INTO onceward.controls (control_id, action, letter_id, payload_null, reason) VALUES ($1, 'edit', $2, true, 'r')", testoutbox.ID(1), testoutbox.ID(1))
+	_, err := operator.Exec(t.Context(), "INSERT INTO onceward.replays (replay_id, id, reason) VALUES ($1, $2, 'r')", testoutbox.ID(1), testoutbox.ID(2))
 	require.ErrorContains(t, err, "there is no event", "content is the database's to fill in")
-	may("UPDATE onceward.relay_state SET paused = true, paused_routes = '{a}', skip = ARRAY[$1::uuid]", box.ID(1))
+	may("UPDATE onceward.relay_state SET paused = true, paused_routes = '{a}', skip = ARRAY[$1::uuid]", testoutbox.ID(1))
 	may("SELECT d.*, c.* FROM onceward.dead_letters d, onceward.control_results c")
 	require.Equal(t, "onceward_operator true", b.Text("SELECT requested_by || ' ' || (tx_id = pg_current_xact_id_if_assigned() IS NOT TRUE) FROM onceward.controls"))
 	for _, sql := range []string{
@@ -351,20 +351,20 @@ func lettersRights(b *letterbox) {
 
 func stateWords(b *letterbox) {
 	t := b.T
-	s := state.New(b.Conn, box.Slot)
+	s := state.New(b.Conn, testoutbox.Slot)
 	s.Epoch = b.Epoch
 	w, err := s.PollCommands(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, state.Commands{Routes: []string{}, Skip: w.Skip, Repairs: w.Repairs}, w)
 	require.Empty(t, w.Repairs)
-	require.False(t, w.Skips(box.ID(1)))
-	b.Exec("UPDATE onceward.relay_state SET paused = true, paused_routes = '{orders.order,b}', skip = ARRAY[$1, $2]::uuid[]", box.ID(1), box.ID(2))
+	require.False(t, w.Skips(testoutbox.ID(1)))
+	b.Exec("UPDATE onceward.relay_state SET paused = true, paused_routes = '{orders.order,b}', skip = ARRAY[$1, $2]::uuid[]", testoutbox.ID(1), testoutbox.ID(2))
 	w, err = s.PollCommands(t.Context())
 	require.NoError(t, err)
 	require.True(t, w.Paused)
 	require.Equal(t, []string{"orders.order", "b"}, w.Routes)
-	require.True(t, w.Skips(box.ID(2)))
-	require.False(t, w.Skips(box.ID(3)))
+	require.True(t, w.Skips(testoutbox.ID(2)))
+	require.False(t, w.Skips(testoutbox.ID(3)))
 	b.Exec("UPDATE onceward.relay_state SET epoch = epoch + 1")
 	_, err = s.PollCommands(t.Context())
 	require.ErrorIs(t, err, state.ErrFenced)
@@ -381,7 +381,7 @@ func tenThousand(b *letterbox) {
 		b.parks(page...)
 	}
 	b.reopen(0)
-	r, err := b.Apply(t.Context(), wordOf(20_000, cdc.ActionRetry, "A"), nil, box.LSN(20_000), false)
+	r, err := b.Apply(t.Context(), wordOf(20_000, cdc.ActionRetry, "A"), nil, testoutbox.LSN(20_000), false)
 	require.NoError(t, err)
 	require.Zero(t, b.ParkedCount())
 	var m runtime.MemStats
@@ -406,7 +406,7 @@ func tenThousand(b *letterbox) {
 	}
 	require.Equal(t, count, seen)
 	require.Less(t, peak, base+4<<20)
-	require.NoError(t, b.Settle(t.Context(), box.LSN(20_001)))
+	require.NoError(t, b.Settle(t.Context(), testoutbox.LSN(20_001)))
 	require.Equal(t, fmt.Sprint(count), b.Text("SELECT count(*)::text FROM onceward.dead_letters WHERE state = 'replayed'"))
 }
 
@@ -417,7 +417,7 @@ func largeLetters(b *letterbox) {
 	for i, size := range sizes {
 		b.parks(deadEvent(i+1, "A", func(c *Dead) { c.Row.Payload = make([]byte, size) }))
 	}
-	r, err := b.Apply(t.Context(), wordOf(20, cdc.ActionRetry, "A"), nil, box.LSN(20), false)
+	r, err := b.Apply(t.Context(), wordOf(20, cdc.ActionRetry, "A"), nil, testoutbox.LSN(20), false)
 	require.NoError(t, err)
 	for _, want := range [][]int{{1, 2, 3, 4}, {5}, {6, 7, 8}} {
 		page, err := r.Next(t.Context())
@@ -433,7 +433,7 @@ func largeLetters(b *letterbox) {
 func keepLeaf(b *letterbox) {
 	t := b.T
 	count := func() string {
-		return b.Text("SELECT count(*)::text FROM onceward.dead_letters WHERE state IN ('open', 'retrying') AND letter_id >= $1 AND letter_id < $2", box.ID(0), box.ID(1000))
+		return b.Text("SELECT count(*)::text FROM onceward.dead_letters WHERE state IN ('open', 'retrying') AND letter_id >= $1 AND letter_id < $2", testoutbox.ID(0), testoutbox.ID(1000))
 	}
 	b.parks(deadEvent(1, "A"), deadEvent(2, "B"))
 	require.Equal(t, "2", count())
@@ -441,6 +441,6 @@ func keepLeaf(b *letterbox) {
 	require.Equal(t, "2", count(), "retrying is not published yet")
 	_, _ = b.say(4, cdc.ActionDiscard, 2)
 	require.Equal(t, "1", count())
-	require.NoError(t, b.Settle(t.Context(), box.LSN(5)))
+	require.NoError(t, b.Settle(t.Context(), testoutbox.LSN(5)))
 	require.Equal(t, "0", count())
 }

@@ -17,23 +17,23 @@ import (
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/pgserver"
 	"github.com/onceward/onceward/outbox"
-	"github.com/onceward/onceward/relay/internal/box"
 	"github.com/onceward/onceward/relay/internal/letters"
+	"github.com/onceward/onceward/relay/internal/testoutbox"
 )
 
 // tables are those of dead letters and of what waits, on a real server, between
 // sessions that own them.
 type tables struct {
-	*box.Box
+	*testoutbox.Outbox
 	first func(ctx context.Context, q *outboxdb.Queries) error // of the next session
 	*letters.Store
 }
 
 func onTables(t *testing.T, tests map[string]func(*tables)) {
-	box.OnServers(t, func(t *testing.T, server *pgserver.Server) {
+	testoutbox.OnServers(t, func(t *testing.T, server *pgserver.Server) {
 		for name, test := range tests {
 			t.Run(name, func(t *testing.T) {
-				b := &tables{Box: box.New(t, server)}
+				b := &tables{Outbox: testoutbox.New(t, server)}
 				b.reopen(0)
 				test(b)
 			})
@@ -53,11 +53,11 @@ func (b *tables) reopen(checkpoint pglogrepl.LSN) {
 func deadRow(n int, aggregate string, change ...func(*letters.Dead)) letters.Dead {
 	c := letters.Dead{
 		Row: &outbox.Row{
-			ID: box.ID(n), Namespace: "orders", AggregateType: "order", AggregateID: []byte(aggregate), Type: "Paid", Payload: []byte(fmt.Sprint("payload ", n)),
+			ID: testoutbox.ID(n), Namespace: "orders", AggregateType: "order", AggregateID: []byte(aggregate), Type: "Paid", Payload: []byte(fmt.Sprint("payload ", n)),
 			ContentType: "text/plain", Headers: []byte(`{"a": "b"}`), Traceparent: []byte("00-trace"),
 			CreatedAt: time.Date(2026, 11, 21, 5, 0, n%60, 123456000, time.UTC), TxID: uint64(700 + n), Seq: int64(n),
 		},
-		Commit: box.LSN(n), Class: letters.ClassRecord, Cause: "record too large", Holds: true,
+		Commit: testoutbox.LSN(n), Class: letters.ClassRecord, Cause: "record too large", Holds: true,
 	}
 	for _, f := range change {
 		f(&c)
@@ -76,9 +76,9 @@ func (b *tables) parks(cs ...letters.Dead) {
 
 // controlOf is control n about an aggregate or, if it is a number, one letter.
 func controlOf(n int, action string, of any) *cdc.Control {
-	c := &cdc.Control{ID: box.ID(1_000_000 + n), Action: action, Reason: fmt.Sprint("reason ", n), RequestedBy: "alice"}
+	c := &cdc.Control{ID: testoutbox.ID(1_000_000 + n), Action: action, Reason: fmt.Sprint("reason ", n), RequestedBy: "alice"}
 	if letter, ok := of.(int); ok {
-		c.LetterID = box.ID(letter)
+		c.LetterID = testoutbox.ID(letter)
 		return c
 	}
 	c.Namespace, c.AggregateType, c.AggregateID = "orders", "order", []byte(of.(string))

@@ -13,9 +13,9 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
-	"github.com/onceward/onceward/relay/internal/box"
 	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/state"
+	"github.com/onceward/onceward/relay/internal/testoutbox"
 )
 
 func TestWaiting(t *testing.T) {
@@ -66,21 +66,21 @@ func (b *tables) pageOf(s *Table, w *heldLane, from ledger.Place) []heldItem {
 func orders() *heldLane { return &heldLane{of: ledger.Lane{Namespace: "shop", AggregateType: "order"}} }
 
 func heldRow(w *heldLane, n uint32, row *outbox.Row) heldItem {
-	return heldItem{lane: w, at: ledger.Place{Commit: box.LSN(10), Ordinal: n}, id: row.ID, txID: row.TxID}
+	return heldItem{lane: w, at: ledger.Place{Commit: testoutbox.LSN(10), Ordinal: n}, id: row.ID, txID: row.TxID}
 }
 
 func readBackEqual(b *tables) {
 	t := b.T
 	s, w, row := b.waits(ledger.Checkpoint{}), orders(), b.enqueued()
-	bad := &cdc.Item{Kind: cdc.KindEvent, Row: &outbox.Row{ID: box.ID(1), Payload: []byte{}}, Bad: errors.New("created_at: out of range")}
-	replay := &cdc.Item{Kind: cdc.KindReplay, Row: row, Replay: &cdc.Replay{ID: box.ID(2), Mode: cdc.ModeReprocess, Group: "g", Topic: "t"}}
-	control := &cdc.Item{Kind: cdc.KindControl, Control: &cdc.Control{ID: box.ID(3), Action: cdc.ActionEdit, LetterID: box.ID(4), Headers: []byte(`{}`)}}
+	bad := &cdc.Item{Kind: cdc.KindEvent, Row: &outbox.Row{ID: testoutbox.ID(1), Payload: []byte{}}, Bad: errors.New("created_at: out of range")}
+	replay := &cdc.Item{Kind: cdc.KindReplay, Row: row, Replay: &cdc.Replay{ID: testoutbox.ID(2), Mode: cdc.ModeReprocess, Group: "g", Topic: "t"}}
+	control := &cdc.Item{Kind: cdc.KindControl, Control: &cdc.Control{ID: testoutbox.ID(3), Action: cdc.ActionEdit, LetterID: testoutbox.ID(4), Headers: []byte(`{}`)}}
 	before := b.State.Written
 	require.NoError(t, s.write(t.Context(), []heldItem{
 		heldRow(w, 0, row),
-		{lane: w, at: ledger.Place{Commit: box.LSN(10), Ordinal: 1}, id: box.ID(1), whole: bad},
-		{lane: w, at: ledger.Place{Commit: box.LSN(10), Ordinal: 2}, id: box.ID(2), whole: replay},
-		{lane: w, at: ledger.Place{Commit: box.LSN(10), Ordinal: 3, Letter: 7}, id: box.ID(3), whole: control},
+		{lane: w, at: ledger.Place{Commit: testoutbox.LSN(10), Ordinal: 1}, id: testoutbox.ID(1), whole: bad},
+		{lane: w, at: ledger.Place{Commit: testoutbox.LSN(10), Ordinal: 2}, id: testoutbox.ID(2), whole: replay},
+		{lane: w, at: ledger.Place{Commit: testoutbox.LSN(10), Ordinal: 3, Letter: 7}, id: testoutbox.ID(3), whole: control},
 	}))
 	require.Greater(t, b.State.Written, before, "a standby that lacks it is found out")
 	require.NotZero(t, w.id)
@@ -97,8 +97,8 @@ func readBackEqual(b *tables) {
 	require.Len(t, held, 1)
 	require.Equal(t, 4, held[0].events)
 	require.Equal(t, "Changed", held[0].first)
-	require.Equal(t, map[uuid.UUID]bool{box.ID(3): true}, controls)
-	found, err := s.find(t.Context(), []uuid.UUID{row.ID, box.ID(99)})
+	require.Equal(t, map[uuid.UUID]bool{testoutbox.ID(3): true}, controls)
+	found, err := s.find(t.Context(), []uuid.UUID{row.ID, testoutbox.ID(99)})
 	require.NoError(t, err)
 	require.Len(t, found, 1)
 	require.Equal(t, row, found[0].row)
@@ -108,7 +108,7 @@ func notVisibleOrErased(b *tables) {
 	t := b.T
 	s, w := b.waits(ledger.Checkpoint{}), orders()
 	gone, again, dead := b.enqueued(), b.enqueued(), b.enqueued()
-	tx, err := box.Connected(t, b.DSN).Begin(t.Context())
+	tx, err := testoutbox.Connected(t, b.DSN).Begin(t.Context())
 	require.NoError(t, err)
 	open := *b.enqueued()
 	open.ID, err = uuid.NewV7()
@@ -116,7 +116,7 @@ func notVisibleOrErased(b *tables) {
 	require.NoError(t, tx.QueryRow(t.Context(), `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type)
 		VALUES ($1, 'shop', 'order', 'A', 'Changed') RETURNING tx_id`, open.ID).Scan(&open.TxID))
 	again.TxID++ // the id was used again by another transaction
-	b.parks(letters.Dead{Row: dead, Commit: box.LSN(10), Class: letters.ClassRecord, Cause: "x"})
+	b.parks(letters.Dead{Row: dead, Commit: testoutbox.LSN(10), Class: letters.ClassRecord, Cause: "x"})
 	require.NoError(t, s.write(t.Context(), []heldItem{heldRow(w, 0, gone), heldRow(w, 1, again), heldRow(w, 2, &open), heldRow(w, 3, dead)}))
 	b.Exec("DELETE FROM onceward.outbox WHERE id = $1", gone.ID)
 	status := func() (all []heldStatus) {
@@ -137,10 +137,10 @@ func forgetsBeyond(b *tables) {
 		require.NoError(t, s.write(t.Context(), []heldItem{heldRow(w, n, row)}))
 	}
 	left := func(start ledger.Checkpoint) int { return len(b.pageOf(b.waits(start), w, ledger.Place{})) }
-	require.Equal(t, 4, left(ledger.Checkpoint{Order: box.LSN(11)}), "the whole transaction is before the checkpoint")
-	require.Equal(t, 3, left(ledger.Checkpoint{Order: box.LSN(9), Reach: ledger.Reach{UpTo: ledger.Place{Commit: box.LSN(10), Ordinal: 3}}}))
-	require.Equal(t, 3, left(ledger.Checkpoint{Order: box.LSN(9), Reach: ledger.Reach{UpTo: ledger.Place{Commit: box.LSN(10), Ordinal: 3, Letter: 5}}}), "in the middle of the fourth")
-	require.Equal(t, 0, left(ledger.Checkpoint{Order: box.LSN(9)}))
+	require.Equal(t, 4, left(ledger.Checkpoint{Order: testoutbox.LSN(11)}), "the whole transaction is before the checkpoint")
+	require.Equal(t, 3, left(ledger.Checkpoint{Order: testoutbox.LSN(9), Reach: ledger.Reach{UpTo: ledger.Place{Commit: testoutbox.LSN(10), Ordinal: 3}}}))
+	require.Equal(t, 3, left(ledger.Checkpoint{Order: testoutbox.LSN(9), Reach: ledger.Reach{UpTo: ledger.Place{Commit: testoutbox.LSN(10), Ordinal: 3, Letter: 5}}}), "in the middle of the fourth")
+	require.Equal(t, 0, left(ledger.Checkpoint{Order: testoutbox.LSN(9)}))
 	require.Equal(t, "0", b.Text("SELECT count(*)::text FROM onceward.lanes"))
 }
 
@@ -150,25 +150,25 @@ func beginsAnew(b *tables) {
 	t := b.T
 	s, w := b.waits(ledger.Checkpoint{}), orders()
 	rows := []*outbox.Row{b.enqueued(), b.enqueued(), b.enqueued(), b.enqueued()}
-	repaired := heldItem{lane: w, at: ledger.Place{Commit: box.LSN(5) - 1, Ordinal: 1}, id: rows[0].ID, txID: rows[0].TxID, repairing: true, repair: box.ID(7)}
-	control := &cdc.Item{Kind: cdc.KindControl, Control: &cdc.Control{ID: box.ID(3), Action: cdc.ActionRetry, Namespace: "shop", AggregateType: "order", AggregateID: []byte("A")}}
-	replay := &cdc.Item{Kind: cdc.KindReplay, Row: rows[0], Replay: &cdc.Replay{ID: box.ID(4), Mode: cdc.ModeRedeliver}}
-	bad := &cdc.Item{Kind: cdc.KindEvent, Row: &outbox.Row{ID: box.ID(5), Payload: []byte{}}, Bad: errors.New("created_at: out of range")}
+	repaired := heldItem{lane: w, at: ledger.Place{Commit: testoutbox.LSN(5) - 1, Ordinal: 1}, id: rows[0].ID, txID: rows[0].TxID, repairing: true, repair: testoutbox.ID(7)}
+	control := &cdc.Item{Kind: cdc.KindControl, Control: &cdc.Control{ID: testoutbox.ID(3), Action: cdc.ActionRetry, Namespace: "shop", AggregateType: "order", AggregateID: []byte("A")}}
+	replay := &cdc.Item{Kind: cdc.KindReplay, Row: rows[0], Replay: &cdc.Replay{ID: testoutbox.ID(4), Mode: cdc.ModeRedeliver}}
+	bad := &cdc.Item{Kind: cdc.KindEvent, Row: &outbox.Row{ID: testoutbox.ID(5), Payload: []byte{}}, Bad: errors.New("created_at: out of range")}
 	require.NoError(t, s.write(t.Context(), []heldItem{
-		repaired, heldRow(w, 0, rows[1]), {lane: w, at: ledger.Place{Commit: box.LSN(10), Ordinal: 1}, id: box.ID(4), whole: replay}, heldRow(w, 2, rows[2]),
-		{lane: w, at: ledger.Place{Commit: box.LSN(10), Ordinal: 3, Letter: 2}, id: box.ID(3), whole: control}, {lane: w, at: ledger.Place{Commit: box.LSN(10), Ordinal: 4}, id: box.ID(5), whole: bad},
+		repaired, heldRow(w, 0, rows[1]), {lane: w, at: ledger.Place{Commit: testoutbox.LSN(10), Ordinal: 1}, id: testoutbox.ID(4), whole: replay}, heldRow(w, 2, rows[2]),
+		{lane: w, at: ledger.Place{Commit: testoutbox.LSN(10), Ordinal: 3, Letter: 2}, id: testoutbox.ID(3), whole: control}, {lane: w, at: ledger.Place{Commit: testoutbox.LSN(10), Ordinal: 4}, id: testoutbox.ID(5), whole: bad},
 	}))
 	next := heldRow(w, 0, rows[3])
-	next.at.Commit = box.LSN(11)
+	next.at.Commit = testoutbox.LSN(11)
 	require.NoError(t, s.write(t.Context(), []heldItem{next}))
 	require.NoError(t, s.begin(t.Context(), 3, []*heldLane{w}))
-	s.start = &ledger.Checkpoint{Reach: ledger.Reach{Release: 3, Cursor: ledger.Cursor{From: ledger.Place{Commit: box.LSN(10), Ordinal: 1}}}}
-	require.NoError(t, s.BeginAnew(t.Context(), s.state.Queries, box.LSN(5)))
-	s = b.waits(ledger.Checkpoint{Order: box.LSN(5)})
+	s.start = &ledger.Checkpoint{Reach: ledger.Reach{Release: 3, Cursor: ledger.Cursor{From: ledger.Place{Commit: testoutbox.LSN(10), Ordinal: 1}}}}
+	require.NoError(t, s.BeginAnew(t.Context(), s.state.Queries, testoutbox.LSN(5)))
+	s = b.waits(ledger.Checkpoint{Order: testoutbox.LSN(5)})
 	got := b.pageOf(s, w, ledger.Place{})
 	require.Len(t, got, 3, "the two before the cursor had ended")
 	for i := range got {
-		require.Equal(t, ledger.Place{Commit: box.LSN(5) - 1, Ordinal: uint32(i + 1)}, got[i].at, "from its first letter")
+		require.Equal(t, ledger.Place{Commit: testoutbox.LSN(5) - 1, Ordinal: uint32(i + 1)}, got[i].at, "from its first letter")
 	}
 	require.Equal(t, rows[2], got[0].row)
 	require.Equal(t, control, got[1].whole, "in its place")
@@ -182,11 +182,11 @@ func releaseIsTakenUp(b *tables) {
 		start ledger.Checkpoint
 		left  [2]int
 	}{
-		"not known":    {ledger.Checkpoint{Order: box.LSN(11), Reach: ledger.Reach{Release: 4, Cursor: ledger.Cursor{Lane: 2}}}, [2]int{3, 3}},
-		"in a lane":    {ledger.Checkpoint{Order: box.LSN(11), Reach: ledger.Reach{Release: 5, Cursor: ledger.Cursor{From: ledger.Place{Commit: box.LSN(10), Ordinal: 2}}}}, [2]int{1, 3}},
-		"in the next":  {ledger.Checkpoint{Order: box.LSN(11), Reach: ledger.Reach{Release: 5, Cursor: ledger.Cursor{Lane: 1, From: ledger.Place{Commit: box.LSN(10), Ordinal: 1}}}}, [2]int{0, 2}},
-		"at its end":   {ledger.Checkpoint{Order: box.LSN(11), Reach: ledger.Reach{Release: 5, Cursor: ledger.Cursor{Lane: 2}}}, [2]int{0, 0}},
-		"of a newer 1": {ledger.Checkpoint{Order: box.LSN(11), Reach: ledger.Reach{Release: 6}}, [2]int{3, 3}},
+		"not known":    {ledger.Checkpoint{Order: testoutbox.LSN(11), Reach: ledger.Reach{Release: 4, Cursor: ledger.Cursor{Lane: 2}}}, [2]int{3, 3}},
+		"in a lane":    {ledger.Checkpoint{Order: testoutbox.LSN(11), Reach: ledger.Reach{Release: 5, Cursor: ledger.Cursor{From: ledger.Place{Commit: testoutbox.LSN(10), Ordinal: 2}}}}, [2]int{1, 3}},
+		"in the next":  {ledger.Checkpoint{Order: testoutbox.LSN(11), Reach: ledger.Reach{Release: 5, Cursor: ledger.Cursor{Lane: 1, From: ledger.Place{Commit: testoutbox.LSN(10), Ordinal: 1}}}}, [2]int{0, 2}},
+		"at its end":   {ledger.Checkpoint{Order: testoutbox.LSN(11), Reach: ledger.Reach{Release: 5, Cursor: ledger.Cursor{Lane: 2}}}, [2]int{0, 0}},
+		"of a newer 1": {ledger.Checkpoint{Order: testoutbox.LSN(11), Reach: ledger.Reach{Release: 6}}, [2]int{3, 3}},
 	} {
 		s, one, two, row := b.waits(ledger.Checkpoint{}), orders(), &heldLane{of: ledger.Lane{Topic: "again"}}, b.enqueued()
 		for n := range uint32(3) {
@@ -206,32 +206,32 @@ func releaseIsTakenUp(b *tables) {
 func retryThatWaits(b *tables) {
 	t := b.T
 	b.parks(deadRow(1, "A"), deadRow(2, "A"), deadRow(3, "A"))
-	s, w := b.waits(ledger.Checkpoint{Order: box.LSN(9)}), orders()
+	s, w := b.waits(ledger.Checkpoint{Order: testoutbox.LSN(9)}), orders()
 	c := controlOf(10, cdc.ActionRetry, "A")
-	_, err := b.Apply(t.Context(), c, nil, box.LSN(10), false)
+	_, err := b.Apply(t.Context(), c, nil, testoutbox.LSN(10), false)
 	require.NoError(t, err)
 	states := func() string {
 		return b.Text("SELECT string_agg(state, ' ' ORDER BY letter_id) FROM onceward.dead_letters")
 	}
 	item := &cdc.Item{Kind: cdc.KindControl, Control: c}
-	require.NoError(t, s.write(t.Context(), []heldItem{{lane: w, at: ledger.Place{Commit: box.LSN(10), Letter: 1}, id: c.ID, whole: item, reopen: c.ID}}))
+	require.NoError(t, s.write(t.Context(), []heldItem{{lane: w, at: ledger.Place{Commit: testoutbox.LSN(10), Letter: 1}, id: c.ID, whole: item, reopen: c.ID}}))
 	require.Equal(t, "retrying open open", states())
-	require.NoError(t, b.Settle(t.Context(), box.LSN(12)))
+	require.NoError(t, b.Settle(t.Context(), testoutbox.LSN(12)))
 	require.Equal(t, "replayed open open", states(), "the first is out")
 
 	require.NoError(t, s.begin(t.Context(), 1, []*heldLane{w}))
-	_, err = b.Apply(t.Context(), c, nil, box.LSN(10), true)
+	_, err = b.Apply(t.Context(), c, nil, testoutbox.LSN(10), true)
 	require.NoError(t, err)
 	require.Equal(t, "replayed retrying retrying", states())
-	require.NoError(t, b.Settle(t.Context(), box.LSN(99)))
+	require.NoError(t, b.Settle(t.Context(), testoutbox.LSN(99)))
 	require.Equal(t, "replayed retrying retrying", states(), "its position says nothing")
-	half := ledger.Cursor{From: ledger.Place{Commit: box.LSN(10), Letter: 2}}
+	half := ledger.Cursor{From: ledger.Place{Commit: testoutbox.LSN(10), Letter: 2}}
 	require.NoError(t, s.forget(t.Context(), []*heldLane{w}, half))
 	require.EqualValues(t, 2, b.pageOf(s, w, ledger.Place{})[0].at.Letter, "two are out")
 	require.Equal(t, "replayed replayed retrying", states(), "they are, whatever becomes of the third")
-	s = b.waits(ledger.Checkpoint{Order: box.LSN(12), Reach: ledger.Reach{Release: 1, Cursor: half}})
+	s = b.waits(ledger.Checkpoint{Order: testoutbox.LSN(12), Reach: ledger.Reach{Release: 1, Cursor: half}})
 	require.Equal(t, "replayed replayed open", states(), "a crash: it acts again")
-	_, err = b.Apply(t.Context(), c, nil, box.LSN(10), true)
+	_, err = b.Apply(t.Context(), c, nil, testoutbox.LSN(10), true)
 	require.NoError(t, err)
 	require.NoError(t, s.begin(t.Context(), 2, []*heldLane{w}))
 	require.NoError(t, s.end(t.Context(), []*heldLane{w}, ledger.Cursor{Lane: 1}))
@@ -243,22 +243,22 @@ func retryThatWaits(b *tables) {
 // letters, those before it in its lane, at whatever position all of them stand now.
 func retryIsMoved(b *tables) {
 	t := b.T
-	at := box.LSN(20)
+	at := testoutbox.LSN(20)
 	moved := func(n int, aggregate string) letters.Dead {
 		return deadRow(n, aggregate, func(c *letters.Dead) { c.Commit = at })
 	}
 	b.parks(deadRow(1, "A"), moved(2, "A"), moved(3, "A"), deadRow(4, "B"), deadRow(5, "B"), moved(6, "B"), moved(7, "C"))
-	s, w := b.waits(ledger.Checkpoint{Order: box.LSN(19)}), orders()
+	s, w := b.waits(ledger.Checkpoint{Order: testoutbox.LSN(19)}), orders()
 	c := controlOf(12, cdc.ActionRetry, "B") // it has acted, before it was refused
-	_, err := b.Apply(t.Context(), c, nil, box.LSN(12), false)
+	_, err := b.Apply(t.Context(), c, nil, testoutbox.LSN(12), false)
 	require.NoError(t, err)
 	require.NoError(t, s.write(t.Context(), []heldItem{{
-		lane: w, at: ledger.Place{Commit: box.LSN(12), Letter: 1}, id: c.ID, whole: &cdc.Item{Kind: cdc.KindControl, Control: c}, reopen: c.ID,
+		lane: w, at: ledger.Place{Commit: testoutbox.LSN(12), Letter: 1}, id: c.ID, whole: &cdc.Item{Kind: cdc.KindControl, Control: c}, reopen: c.ID,
 	}}))
 	require.Equal(t, "1=open 4=retrying 5=open 2=open 3=open 6=open 7=open", b.states())
-	require.NoError(t, s.BeginAnew(t.Context(), s.state.Queries, box.LSN(5)))
-	require.NoError(t, letters.TakeBack(t.Context(), s.state.Queries, outboxdb.RelayState{Slot: b.Slot, ConfirmedLsn: box.LSN(5).String()}))
-	b.waits(ledger.Checkpoint{Order: box.LSN(5)})
+	require.NoError(t, s.BeginAnew(t.Context(), s.state.Queries, testoutbox.LSN(5)))
+	require.NoError(t, letters.TakeBack(t.Context(), s.state.Queries, outboxdb.RelayState{Slot: b.Slot, ConfirmedLsn: testoutbox.LSN(5).String()}))
+	b.waits(ledger.Checkpoint{Order: testoutbox.LSN(5)})
 	require.Equal(t, "1=open 4=open 5=open 2=open 3=open 6=open 7=open", b.states())
 	release := func(c *cdc.Control) []int {
 		r, err := b.Apply(t.Context(), c, nil, at, true)
@@ -279,14 +279,14 @@ func retryIsMoved(b *tables) {
 // that is empty; what a session left is forgotten by the next.
 func givenUpWaits(b *tables) {
 	t := b.T
-	s, one, two := b.waits(ledger.Checkpoint{Order: box.LSN(11)}), orders(), &heldLane{of: ledger.Lane{Topic: "again"}}
+	s, one, two := b.waits(ledger.Checkpoint{Order: testoutbox.LSN(11)}), orders(), &heldLane{of: ledger.Lane{Topic: "again"}}
 	rows := []*outbox.Row{b.enqueued(), b.enqueued(), b.enqueued()}
-	replay := &cdc.Item{Kind: cdc.KindReplay, Row: rows[2], Replay: &cdc.Replay{ID: box.ID(2), Mode: cdc.ModeRedeliver, Topic: "again"}}
+	replay := &cdc.Item{Kind: cdc.KindReplay, Row: rows[2], Replay: &cdc.Replay{ID: testoutbox.ID(2), Mode: cdc.ModeRedeliver, Topic: "again"}}
 	require.NoError(t, s.write(t.Context(), []heldItem{
-		heldRow(one, 0, rows[0]), heldRow(one, 1, rows[1]), {lane: two, at: ledger.Place{Commit: box.LSN(10), Ordinal: 2}, id: box.ID(2), whole: replay},
+		heldRow(one, 0, rows[0]), heldRow(one, 1, rows[1]), {lane: two, at: ledger.Place{Commit: testoutbox.LSN(10), Ordinal: 2}, id: testoutbox.ID(2), whole: replay},
 	}))
-	b.Exec("UPDATE onceward.relay_state SET skip = ARRAY[$1, $2]::uuid[]", rows[0].ID, box.ID(2))
-	found, err := s.find(t.Context(), []uuid.UUID{rows[0].ID, box.ID(2)})
+	b.Exec("UPDATE onceward.relay_state SET skip = ARRAY[$1, $2]::uuid[]", rows[0].ID, testoutbox.ID(2))
+	found, err := s.find(t.Context(), []uuid.UUID{rows[0].ID, testoutbox.ID(2)})
 	require.NoError(t, err)
 	require.Len(t, found, 2)
 	before := b.State.Written
@@ -302,8 +302,8 @@ func givenUpWaits(b *tables) {
 	}
 	require.Equal(t, "1 0 1 {}", left())
 
-	b.parks(letters.Dead{Row: rows[1], Commit: box.LSN(10), Class: letters.ClassRecord, Cause: "x"})
-	b.waits(ledger.Checkpoint{Order: box.LSN(11)})
+	b.parks(letters.Dead{Row: rows[1], Commit: testoutbox.LSN(10), Class: letters.ClassRecord, Cause: "x"})
+	b.waits(ledger.Checkpoint{Order: testoutbox.LSN(11)})
 	require.Equal(t, "0 0 0 {}", left(), "what has a letter has ended")
 }
 

@@ -1,4 +1,4 @@
-package tries
+package retry
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package box
+package testoutbox
 
 import (
 	"context"
@@ -22,9 +22,9 @@ import (
 	"github.com/onceward/onceward/relay/internal/state"
 )
 
-// Box is a database with the outbox's tables and the roles of its side, on a real
+// Outbox is a database with the outbox's tables and the roles of its side, on a real
 // server, and one relay of it.
-type Box struct {
+type Outbox struct {
 	T     *testing.T
 	DSN   string
 	Owner *pgx.Conn // the superuser: what the test arranges
@@ -46,11 +46,11 @@ func OnServers(t *testing.T, test func(*testing.T, *pgserver.Server)) {
 }
 
 // New makes one on a server.
-func New(t *testing.T, server *pgserver.Server) *Box {
+func New(t *testing.T, server *pgserver.Server) *Outbox {
 	name := fmt.Sprintf("box_%d", boxes.Add(1))
 	_, err := Connected(t, server.DSN("postgres")).Exec(t.Context(), "CREATE DATABASE "+name)
 	require.NoError(t, err)
-	b := &Box{T: t, DSN: server.DSN(name), Owner: Connected(t, server.DSN(name)), Slot: Slot}
+	b := &Outbox{T: t, DSN: server.DSN(name), Owner: Connected(t, server.DSN(name)), Slot: Slot}
 	roles, err := migrations.NewRoles(migrations.Outbox, migrations.DefaultPrefix)
 	require.NoError(t, err)
 	require.NoError(t, roles.Apply(t.Context(), b.Owner))
@@ -65,7 +65,7 @@ func New(t *testing.T, server *pgserver.Server) *Box {
 }
 
 // migrator is that of the maintainer.
-func (b *Box) migrator() *migrations.Migrator {
+func (b *Outbox) migrator() *migrations.Migrator {
 	b.T.Helper()
 	pool, err := pgxpool.New(b.T.Context(), b.As("onceward_maintainer"))
 	require.NoError(b.T, err)
@@ -76,7 +76,7 @@ func (b *Box) migrator() *migrations.Migrator {
 }
 
 // As is the DSN of a role.
-func (b *Box) As(role string) string {
+func (b *Outbox) As(role string) string {
 	u, err := url.Parse(b.DSN)
 	require.NoError(b.T, err)
 	u.User = url.UserPassword(role, "secret")
@@ -84,14 +84,14 @@ func (b *Box) As(role string) string {
 }
 
 // Exec is what the test arranges.
-func (b *Box) Exec(sql string, args ...any) {
+func (b *Outbox) Exec(sql string, args ...any) {
 	b.T.Helper()
 	_, err := b.Owner.Exec(b.T.Context(), sql, args...)
 	require.NoError(b.T, err, sql)
 }
 
 // Text returns one value, or the rows of a text column, one a line.
-func (b *Box) Text(sql string, args ...any) string {
+func (b *Outbox) Text(sql string, args ...any) string {
 	b.T.Helper()
 	rows, err := b.Owner.Query(b.T.Context(), sql, args...)
 	require.NoError(b.T, err, sql)
@@ -101,7 +101,7 @@ func (b *Box) Text(sql string, args ...any) string {
 }
 
 // AddRelay lets a slot be known.
-func (b *Box) AddRelay(slot string) {
+func (b *Outbox) AddRelay(slot string) {
 	b.T.Helper()
 	_, err := outboxdb.New(b.Conn).InsertRelayState(b.T.Context(), outboxdb.InsertRelayStateParams{
 		Slot: slot, Relay: slot, Database: "d", SystemIdentifier: "1", Timeline: 1, ConfirmedLsn: "0/0", Mode: "idempotent", Publication: "p",
@@ -110,7 +110,7 @@ func (b *Box) AddRelay(slot string) {
 }
 
 // Take is the next session: it owns the slot.
-func (b *Box) Take() *state.State {
+func (b *Outbox) Take() *state.State {
 	b.T.Helper()
 	row, err := outboxdb.New(b.Conn).BumpEpoch(b.T.Context(), outboxdb.BumpEpochParams{Slot: b.Slot, Relay: b.Slot})
 	require.NoError(b.T, err)
@@ -119,7 +119,7 @@ func (b *Box) Take() *state.State {
 }
 
 // Session is the state of the owner, over its present connection.
-func (b *Box) Session() *state.State {
+func (b *Outbox) Session() *state.State {
 	st := state.New(b.Conn, b.Slot)
 	st.Epoch = b.Epoch
 	return st
