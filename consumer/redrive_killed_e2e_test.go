@@ -64,13 +64,19 @@ func redriveOnce(dsn string) int {
 	return exitDecided + n
 }
 
-// redriven runs a member in a process of its own, and returns how that has ended. Of one
-// that died before, the server has noticed it: until then its locks are there.
-func (d *letterGroup) redriven() int {
+// noticed waits until the server has noticed that a member died: until then its locks
+// are there.
+func (d *letterGroup) noticed() {
 	d.t.Helper()
 	require.Eventually(d.t, func() bool {
 		return count(d.t, d.db, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'") == 0
 	}, time.Minute, 5*time.Millisecond, "no transaction is open")
+}
+
+// redriven runs a member in a process of its own, and returns how that has ended.
+func (d *letterGroup) redriven() int {
+	d.t.Helper()
+	d.noticed()
 	child := exec2.CommandContext(d.t.Context(), os.Args[0])
 	child.Env = append(os.Environ(), redriveTask+"="+d.db.Config().ConnString())
 	child.Stderr = d.t.Output()
@@ -118,6 +124,7 @@ func TestRedriveThatKillsTheProcess(t *testing.T) {
 			r, err := mortal(t.Context(), d.db, redriveAttempts, true)
 			require.NoError(t, err)
 			d.router = r
+			d.noticed()
 			d.redrive(1)
 			d.applied(1)
 		})
