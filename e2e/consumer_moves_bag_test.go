@@ -108,8 +108,10 @@ func (m *mover) connectionsTerminated() bool {
 
 func (m *mover) postgresCrashed() bool {
 	require.NoError(m.t, m.w.server.Halt(m.t.Context(), pgserver.Immediate))
+	m.halted = true
 	m.pass(time.Duration(m.rng.IntN(1500)) * time.Millisecond)
 	require.NoError(m.t, m.w.server.Resume(m.t.Context()))
+	m.halted = false
 	m.reset()
 	return true
 }

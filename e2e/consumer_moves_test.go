@@ -62,6 +62,7 @@ type mover struct {
 	malformed   int          // records, and batches, that no event can be made of
 	snapshot    string       // a copy of the data folder
 	due         []later
+	halted      bool // PostgreSQL is: what is due, which may ask it, waits
 	deck        []string
 	unfit       map[string]bool // kinds of the deck that are at its end now
 	counts      map[string]int  // moves, by kind
@@ -246,6 +247,9 @@ func (m *mover) pass(d time.Duration) {
 }
 
 func (m *mover) doDue(now time.Time) {
+	if m.halted {
+		return
+	}
 	m.due = slices.DeleteFunc(m.due, func(l later) bool {
 		if l.at.After(now) {
 			return false

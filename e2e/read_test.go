@@ -65,7 +65,9 @@ func (w *environment) scanAt(topic string, level kgo.IsolationLevel, left map[in
 	require.NoError(w.t, err)
 	defer client.Close()
 	for len(left) > 0 {
-		ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+		// Longer than the timeout of a transaction that its relay died in, and the broker's
+		// look for such: until then nothing behind its beginning is read.
+		ctx, cancel := context.WithTimeout(w.t.Context(), 3*time.Minute)
 		fetches := client.PollFetches(ctx)
 		err := ctx.Err()
 		cancel()
