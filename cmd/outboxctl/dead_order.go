@@ -16,11 +16,7 @@ func deadRetry(c *cli.Context) error {
 		return usage("dead retry: there is no --only any more: a letter out of its aggregate's order would reach consumers before older events. " +
 			"Without it, KEY publishes all that waits of its aggregate, oldest first; `outboxctl dead discard KEY --reason \"…\"` gives up those before it that are not wanted")
 	}
-	filter, reason, err := readCommand(c)
-	if err != nil {
-		return err
-	}
-	db, err := connect(c)
+	filter, reason, db, err := readCommand(c)
 	if err != nil {
 		return err
 	}
@@ -37,11 +33,7 @@ func deadRetry(c *cli.Context) error {
 }
 
 func deadDiscard(c *cli.Context) error {
-	filter, reason, err := readCommand(c)
-	if err != nil {
-		return err
-	}
-	db, err := connect(c)
+	filter, reason, db, err := readCommand(c)
 	if err != nil {
 		return err
 	}
@@ -53,26 +45,37 @@ func deadDiscard(c *cli.Context) error {
 	return give(c, db, fmt.Sprintf("give up %d dead letters for good", order.Count()), reason, order)
 }
 
-// readCommand checks what needs no server, of retry and discard.
-func readCommand(c *cli.Context) (f letters.Filter, reason string, err error) {
+// readCommand checks what needs no server, of retry and discard, and connects.
+func readCommand(c *cli.Context) (f letters.Filter, reason string, db *operator.Database, err error) {
 	if err := checkOutput(c); err != nil {
-		return f, "", err
+		return f, "", nil, err
 	}
 	if f.Selection, err = readSelection(c); err != nil {
-		return f, "", err
+		return f, "", nil, err
 	}
 	f.Class = c.String("class")
 	chosen := len(f.Keys) > 0 || f.Filtered() || f.Class != ""
+	if err := checkChoice(c, chosen, "KEYs", "--aggregate, --type or --class"); err != nil {
+		return f, "", nil, err
+	}
+	if reason, err = readReason(c); err == nil {
+		db, err = connect(c)
+	}
+	return f, reason, db, err
+}
+
+// checkChoice refuses an order that names neither letters nor all of them, or both, and
+// a wait below zero. Names and filters are the ways to name some.
+func checkChoice(c *cli.Context, chosen bool, names, filters string) error {
 	switch {
 	case !chosen && !c.Bool("all"):
-		return f, "", usage("%s: say which letters: KEYs, filters such as --aggregate, --type or --class, or --all", c.Command.HelpName)
+		return usage("%s: say which letters: %s, filters such as %s, or --all", c.Command.HelpName, names, filters)
 	case chosen && c.Bool("all"):
-		return f, "", usage("%s: --all goes without KEYs and filters", c.Command.HelpName)
+		return usage("%s: --all goes without %s and filters", c.Command.HelpName, names)
 	case c.Duration("wait") < 0:
-		return f, "", usage("--wait %s: want 0 or more", c.Duration("wait"))
+		return usage("--wait %s: want 0 or more", c.Duration("wait"))
 	}
-	reason, err = readReason(c)
-	return f, reason, err
+	return nil
 }
 
 // answerNothing answers where there is nothing to do; a KEY without a waiting letter is
@@ -119,16 +122,25 @@ func printOutcomes(p *page, action string, outcomes, heading []string, row func(
 	}
 }
 
-func printDecided(p *page, r *letters.Became) {
-	if len(r.Problems) > 0 {
-		for _, problem := range r.Problems {
-			p.line("! %s", problem)
-		}
-		p.line("nothing was ordered")
-		return
+// printNothing says why nothing was ordered, or decided, of no letters or because of
+// problems; false: something was.
+func printNothing(p *page, done string, problems []string, found int) bool {
+	for _, problem := range problems {
+		p.line("! %s", problem)
 	}
-	if len(r.Letters) == 0 {
-		p.line("no letter waits that is meant; nothing was ordered")
+	switch {
+	case len(problems) > 0:
+		p.line("nothing was %s", done)
+	case found == 0:
+		p.line("no letter waits that is meant; nothing was %s", done)
+	default:
+		return false
+	}
+	return true
+}
+
+func printDecided(p *page, r *letters.Became) {
+	if printNothing(p, "ordered", r.Problems, len(r.Letters)) {
 		return
 	}
 	printOutcomes(p, r.Action, r.Outcomes(), []string{"key", "slot", "outcome", "detail"}, func(i int) []string {

@@ -55,28 +55,15 @@ func readDecision(c *cli.Context) (s letters.GroupFilter, reason string, err err
 	if s, err = readLetterSelection(c); err != nil {
 		return s, "", err
 	}
-	switch {
-	case !s.Chosen() && !c.Bool("all"):
-		return s, "", usage("%s: say which letters: PLACEs, KEYs, filters such as --group, --cause or --type, or --all", c.Command.HelpName)
-	case s.Chosen() && c.Bool("all"):
-		return s, "", usage("%s: --all goes without PLACEs, KEYs and filters", c.Command.HelpName)
-	case c.Duration("wait") < 0:
-		return s, "", usage("--wait %s: want 0 or more", c.Duration("wait"))
+	if err := checkChoice(c, s.Chosen(), "PLACEs, KEYs", "--group, --cause or --type"); err != nil {
+		return s, "", err
 	}
 	reason, err = readReason(c)
 	return s, reason, err
 }
 
 func printRedriven(p *page, r *letters.GroupBecame) {
-	if len(r.Problems) > 0 {
-		for _, problem := range r.Problems {
-			p.line("! %s", problem)
-		}
-		p.line("nothing was decided")
-		return
-	}
-	if len(r.Letters) == 0 {
-		p.line("no letter waits that is meant; nothing was decided")
+	if printNothing(p, "decided", r.Problems, len(r.Letters)) {
 		return
 	}
 	printOutcomes(p, r.Action, r.Outcomes(), []string{"group", "place", "key", "outcome", "detail"}, func(i int) []string {
