@@ -14,9 +14,9 @@ import (
 
 // Defaults of [Config].
 const (
-	// DefaultLockTimeout is how long a claim waits for another one on the same
+	// defaultLockTimeout is how long a claim waits for another one on the same
 	// key: 5 s.
-	DefaultLockTimeout = 5 * time.Second
+	defaultLockTimeout = 5 * time.Second
 	// DefaultSessionTimeout is how long a transaction may sit idle before the
 	// server ends it: 45 s, as Kafka's default session timeout, so that a
 	// stopped process loses its claims when it loses its partitions. With the
@@ -24,8 +24,8 @@ const (
 	DefaultSessionTimeout = 45 * time.Second
 )
 
-// DefaultHandlerTimeout is for how long a handler may run: 45 s.
-const DefaultHandlerTimeout = 45 * time.Second
+// defaultHandlerTimeout is for how long a handler may run: 45 s.
+const defaultHandlerTimeout = 45 * time.Second
 
 // maxGroup is the longest name of a consumer group in bytes.
 const maxGroup = 255
@@ -49,26 +49,27 @@ type Config struct {
 	// LockTimeout is how long a claim waits for another transaction that holds the
 	// same key, or has locked the table, after which the delivery is [InProgress]. For
 	// what the handler waits for, lock_timeout of the session holds. 1 ms to about 24
-	// days; default [DefaultLockTimeout].
+	// days; default 5 s.
 	LockTimeout time.Duration
 	// SessionTimeout becomes idle_in_transaction_session_timeout of the
 	// transaction: after it a stopped process loses its connection and its
 	// claim. It is raised to HandlerTimeout and ten seconds where it is less. 1 ms
-	// to about 24 days; default [DefaultSessionTimeout].
+	// to about 24 days; default 45 s, [DefaultSessionTimeout].
 	SessionTimeout time.Duration
 	// HandlerTimeout is for how long one call of a handler may run: then its
 	// context ends, and the attempt counts as failed. A handler that does not
 	// return all the same is left behind, see [Processor.StuckHandlers]. For a
 	// batch it holds for each call of a handler. 1 ms to about 24 days; default
-	// [DefaultHandlerTimeout].
+	// 45 s.
 	HandlerTimeout time.Duration
 	// Classes are the deduplication windows of the event types, see [ClassOf]; a
 	// type without class is refused.
-	// Default: one class "*" of [DefaultWindow]. [New] registers them in the
+	// Default: one class "*" of 7 days, [DefaultWindow]. [New] registers them in the
 	// database, where retention finds them.
 	Classes []Class
 	// Skew is how far an event time may lie ahead of the database's clock before
-	// the event is [FromFuture]. 0 to 24 h; default [DefaultSkew].
+	// the event is [FromFuture]. 0 to 24 h; default 5
+	// minutes, [DefaultSkew].
 	Skew time.Duration
 	// Retry says when an event whose handler fails becomes a dead letter.
 	Retry Retry
@@ -87,19 +88,19 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	if c.LockTimeout == 0 {
-		c.LockTimeout = DefaultLockTimeout
+		c.LockTimeout = defaultLockTimeout
 	}
 	if c.SessionTimeout == 0 {
 		c.SessionTimeout = DefaultSessionTimeout
 	}
 	if c.HandlerTimeout == 0 {
-		c.HandlerTimeout = DefaultHandlerTimeout
+		c.HandlerTimeout = defaultHandlerTimeout
 	}
 	if c.Skew == 0 {
 		c.Skew = DefaultSkew
 	}
 	if c.Retry.MaxAttempts == 0 {
-		c.Retry.MaxAttempts = DefaultMaxAttempts
+		c.Retry.MaxAttempts = defaultMaxAttempts
 	}
 	if c.Retry.OnLetter == "" {
 		c.Retry.OnLetter = LetterGoOn

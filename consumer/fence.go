@@ -36,12 +36,12 @@ var (
 // reconcile is the command that says what became of an effect.
 const reconcile = "`outboxctl fences reconcile KEY --group GROUP --name NAME --made --reason \"…\"` (or --not-made)"
 
-// DefaultLease of an [Effect].
-const DefaultLease = 30 * time.Second
+// defaultLease of an [Effect].
+const defaultLease = 30 * time.Second
 
-// DefaultProviderKeyTTL of an [Effect]: a provider that says nothing of its keys
+// defaultProviderKeyTTL of an [Effect]: a provider that says nothing of its keys
 // keeps them for a day.
-const DefaultProviderKeyTTL = 24 * time.Hour
+const defaultProviderKeyTTL = 24 * time.Hour
 
 // Forever is the ProviderKeyTTL of a provider that never forgets a key.
 const Forever time.Duration = math.MaxInt64
@@ -70,7 +70,7 @@ type Effect[R any] struct {
 	// ProviderKeyTTL is how long the provider remembers a key, less some margin.
 	// A fence begun longer ago is not driven blindly. Counted from the first
 	// attempt, or from the next one after an operator has said that the effect
-	// did not happen. Default [DefaultProviderKeyTTL]; [Forever] for a provider
+	// did not happen. Default 24 h; [Forever] for a provider
 	// that never forgets one.
 	ProviderKeyTTL time.Duration
 	// Do makes the effect. Required. Its context ends when the lease is lost.
@@ -129,10 +129,10 @@ func runFence[R any](ctx context.Context, p *Processor, ev Event, run *running, 
 		return r, err
 	}
 	if e.Lease == 0 {
-		e.Lease = DefaultLease
+		e.Lease = defaultLease
 	}
 	if e.ProviderKeyTTL == 0 {
-		e.ProviderKeyTTL = DefaultProviderKeyTTL
+		e.ProviderKeyTTL = defaultProviderKeyTTL
 	}
 	l := newLease(p, ev, run, e.Name, e.Lease)
 	stale, err := l.take(ctx, e.ProviderKeyTTL)

@@ -23,28 +23,28 @@ const (
 
 // Defaults and bounds of [BatchOptions].
 const (
-	DefaultBatchMax    = 100
-	DefaultBatchLinger = 20 * time.Millisecond
+	defaultBatchMax    = 100
+	defaultBatchLinger = 20 * time.Millisecond
 	maxBatch           = 10_000
 )
 
 // BatchOptions say how many events share a transaction. The zero value means
 // the defaults.
 type BatchOptions struct {
-	// Max is the most events in one transaction. Default [DefaultBatchMax], at
-	// most 10,000.
+	// Max is the most events in one transaction. Default 100, at most
+	// 10,000.
 	Max int
 	// Linger is how long a batch that is not full waits for more. Default
-	// [DefaultBatchLinger].
+	// 20 ms.
 	Linger time.Duration
 }
 
 func (o BatchOptions) withDefaults() *BatchOptions {
 	if o.Max == 0 {
-		o.Max = DefaultBatchMax
+		o.Max = defaultBatchMax
 	}
 	if o.Linger == 0 {
-		o.Linger = DefaultBatchLinger
+		o.Linger = defaultBatchLinger
 	}
 	return &o
 }

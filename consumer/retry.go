@@ -16,9 +16,9 @@ import (
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
-// DefaultMaxAttempts of [Retry]. With the pauses of package saramagroup they
+// defaultMaxAttempts of [Retry]. With the pauses of package saramagroup they
 // take three to six minutes.
-const DefaultMaxAttempts = 20
+const defaultMaxAttempts = 20
 
 // attemptsKept is how long the count of an event's failures is remembered after
 // the last one.
@@ -43,7 +43,7 @@ const startSlack = time.Minute
 type Retry struct {
 	// MaxAttempts is how many failures of the handler an event may have, through
 	// restarts and on whichever member of the group. Default
-	// [DefaultMaxAttempts]; negative: no limit.
+	// 20; negative: no limit.
 	MaxAttempts int
 	// Permanent reports that no further attempt can mend a handler's error, in
 	// addition to those marked by [DeadLetter]. May be nil. It must be safe for

@@ -385,17 +385,31 @@ func (r *Router) SaveProgress(ctx context.Context, history string, marks []Mark)
 	return r.processor.SaveProgress(ctx, history, marks)
 }
 
-// Attend is [Processor.Attend].
-func (r *Router) Attend() (leave func(), err error) { return r.processor.Attend() }
-
-// BeginProgress is [Processor.BeginProgress].
-func (r *Router) BeginProgress(ctx context.Context, history string, marks []Mark) error {
-	return r.processor.BeginProgress(ctx, history, marks)
+// Attend begins the membership of the group for as long as leave is not called. One
+// Processor has one at a time, else the error is [ErrAttended]: marks say whose
+// session has a partition by its Processor, so that of two members the end of the one
+// would be taken for that of the other, and its crash would not be seen.
+func (r *Router) Attend() (leave func(), err error) {
+	p := r.processor
+	if !p.marks.attended.CompareAndSwap(false, true) {
+		return nil, fmt.Errorf("group %q: %w", p.group, ErrAttended)
+	}
+	return func() { p.marks.attended.Store(false) }, nil
 }
 
-// EndProgress is [Processor.EndProgress].
+// BeginProgress saves the marks with which a session begins, and that it has
+// begun, until EndProgress. A mark whose topic id was not known before gets it. One
+// of another topic of the same name and partition is retired: it stays, and
+// stream time goes on without it. Otherwise as SaveProgress.
+func (r *Router) BeginProgress(ctx context.Context, history string, marks []Mark) error {
+	return r.processor.marks.save(ctx, history, marks, true)
+}
+
+// EndProgress says that a session that had these partitions has ended, and did not
+// crash. Where it is not said, the next session finds Mark.Crashed; so it does where
+// a mark is given with Crashed: what an earlier crash has left in doubt still is.
 func (r *Router) EndProgress(ctx context.Context, marks []Mark) error {
-	return r.processor.EndProgress(ctx, marks)
+	return r.processor.marks.end(ctx, marks)
 }
 
 // Progress is [Processor.Progress].
