@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
-	"github.com/onceward/onceward/consumer/saramagroup"
 	"github.com/onceward/onceward/internal/kafkaproxy"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/record"
@@ -162,7 +161,7 @@ func (m *mover) networkFault() bool {
 		kafkaproxy.Fetch, kafkaproxy.OffsetCommit, kafkaproxy.OffsetCommit, kafkaproxy.OffsetFetch, kafkaproxy.Metadata, kafkaproxy.FindCoordinator, joinGroup, heartbeat, syncGroup,
 	}
 	f := m.network.Inject(kafkaproxy.Fault{
-		Key: keys[m.rng.IntN(len(keys))], Client: saramagroup.DefaultClientID, Times: m.rng.IntN(4),
+		Key: keys[m.rng.IntN(len(keys))], Client: "onceward", Times: m.rng.IntN(4),
 		Action: []kafkaproxy.Action{kafkaproxy.Break, kafkaproxy.DropReply, kafkaproxy.Hold, kafkaproxy.Late}[m.rng.IntN(4)],
 	})
 	m.due = append(m.due, later{time.Now().Add(time.Duration(500+m.rng.IntN(3500)) * time.Millisecond), f.Release})

@@ -14,24 +14,24 @@ import (
 
 // Defaults of [Config].
 const (
-	DefaultClientID       = "onceward"
-	DefaultRetryMin       = 100 * time.Millisecond
-	DefaultRetryMax       = 30 * time.Second
-	DefaultCommitInterval = time.Second
-	DefaultDrainTimeout   = 5 * time.Second
-	DefaultConcurrency    = 1
-	// DefaultSessionTimeout is that of Kafka's own clients since 3.0.
-	DefaultSessionTimeout = 45 * time.Second
-	DefaultMaxHeld        = 1000
-	DefaultMaxHeldBytes   = 16 << 20
-	// DefaultHousekeepingInterval is also how long a redrive that was asked for
+	defaultClientID       = "onceward"
+	defaultRetryMin       = 100 * time.Millisecond
+	defaultRetryMax       = 30 * time.Second
+	defaultCommitInterval = time.Second
+	defaultDrainTimeout   = 5 * time.Second
+	defaultConcurrency    = 1
+	// defaultSessionTimeout is that of Kafka's own clients since 3.0.
+	defaultSessionTimeout = 45 * time.Second
+	defaultMaxHeld        = 1000
+	defaultMaxHeldBytes   = 16 << 20
+	// defaultHousekeepingInterval is also how long a redrive that was asked for
 	// waits, at most, to begin.
-	DefaultHousekeepingInterval = 10 * time.Second
+	defaultHousekeepingInterval = 10 * time.Second
 )
 
-// DefaultVersion is the oldest Kafka that is supported, 2.8. Newer brokers
+// defaultVersion is the oldest Kafka that is supported, 2.8. Newer brokers
 // speak its protocol.
-var DefaultVersion = sarama.V2_8_0_0
+var defaultVersion = sarama.V2_8_0_0
 
 // Config says what to consume and how to reach Kafka. The zero value of an
 // optional field means its default.
@@ -39,10 +39,10 @@ type Config struct {
 	// Topics are the topics to consume, at least one. A topic that does not
 	// exist yet is waited for.
 	Topics []string
-	// Version is the protocol version to speak, at least and by default
-	// [DefaultVersion].
+	// Version is the protocol version to speak, at least and by default 2.8,
+	// which newer brokers speak too.
 	Version sarama.KafkaVersion
-	// ClientID names this program to the brokers; default [DefaultClientID].
+	// ClientID names this program to the brokers; default "onceward".
 	ClientID string
 	// TLS encrypts the connections to Kafka. It may be nil with Insecure only.
 	TLS *tls.Config
@@ -53,27 +53,24 @@ type Config struct {
 	Insecure bool
 	// RetryMin and RetryMax bound the pause before a failed delivery, or a
 	// failed join, is tried again. The pause doubles from RetryMin and is
-	// shortened at random by up to a half. Defaults [DefaultRetryMin] and
-	// [DefaultRetryMax].
+	// shortened at random by up to a half. Defaults 100 ms and 30 s.
 	RetryMin, RetryMax time.Duration
 	// CommitInterval is how often offsets are committed; they are committed at
 	// the end of each session as well. A crash redelivers what was finished
-	// since, which the claims then know. Default [DefaultCommitInterval].
+	// since, which the claims then know. Default 1 s.
 	CommitInterval time.Duration
 	// SessionTimeout is how long Kafka waits for a member that is silent, dead or
 	// stopped, before others get its partitions. Brokers accept 6 s to 30 min
 	// unless told otherwise. Give consumer.Config the same, so that a stopped
 	// process loses its claims at about the same time. At least 1 s; default
-	// [DefaultSessionTimeout].
+	// 45 s, as in Kafka's own clients since 3.0.
 	SessionTimeout time.Duration
 	// DrainTimeout is how long the message in hand may go on when the session
 	// ends, by a rebalance or the end of the context, before it is rolled back.
-	// Less than a minute, Kafka's rebalance timeout; default
-	// [DefaultDrainTimeout].
+	// Less than a minute, Kafka's rebalance timeout; default 5 s.
 	DrainTimeout time.Duration
 	// Concurrency is how many deliveries of one partition run at once; those of
-	// one aggregate (record key) never do. A batch counts as one. Default
-	// [DefaultConcurrency].
+	// one aggregate (record key) never do. A batch counts as one. Default 1.
 	Concurrency int
 	// MaxHeld and MaxHeldBytes bound the messages of one partition that were
 	// read and are not finished: those being delivered, and those that wait behind
@@ -82,13 +79,13 @@ type Config struct {
 	// MaxHeldBytes passes alone. Of a message that is finished nothing is kept,
 	// so that one aggregate that fails stops the others only when MaxHeld messages
 	// of its own wait. What was finished behind the first that is not is delivered
-	// again after the session, as duplicates. Defaults [DefaultMaxHeld],
-	// [DefaultMaxHeldBytes].
+	// again after the session, as duplicates. Defaults 1000 and 16 MiB.
 	MaxHeld, MaxHeldBytes int
 	// HousekeepingInterval is the pause between two runs of what no message asks
 	// for: redriving dead letters (consumer.Router.Redrive), recovering fences
 	// (RecoverFences), copying letters to DeadLetterTopic. It goes on while Kafka
-	// is away. Default [DefaultHousekeepingInterval].
+	// is away, and is how long a redrive that was asked for waits, at most, to
+	// begin. Default 10 s.
 	HousekeepingInterval time.Duration
 	// DeadLetterTopic gets a copy of each dead letter of the group, whatever its
 	// reason, that nobody has decided about before: the message as it came, with
@@ -168,21 +165,21 @@ const (
 
 func (c Config) withDefaults() Config {
 	if c.Version == (sarama.KafkaVersion{}) {
-		c.Version = DefaultVersion
+		c.Version = defaultVersion
 	}
 	if c.ClientID == "" {
-		c.ClientID = DefaultClientID
+		c.ClientID = defaultClientID
 	}
 	for _, d := range []struct {
 		field *time.Duration
 		value time.Duration
 	}{
-		{&c.RetryMin, DefaultRetryMin},
-		{&c.RetryMax, DefaultRetryMax},
-		{&c.CommitInterval, DefaultCommitInterval},
-		{&c.DrainTimeout, DefaultDrainTimeout},
-		{&c.SessionTimeout, DefaultSessionTimeout},
-		{&c.HousekeepingInterval, DefaultHousekeepingInterval},
+		{&c.RetryMin, defaultRetryMin},
+		{&c.RetryMax, defaultRetryMax},
+		{&c.CommitInterval, defaultCommitInterval},
+		{&c.DrainTimeout, defaultDrainTimeout},
+		{&c.SessionTimeout, defaultSessionTimeout},
+		{&c.HousekeepingInterval, defaultHousekeepingInterval},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value
@@ -191,7 +188,7 @@ func (c Config) withDefaults() Config {
 	for _, n := range []struct {
 		field *int
 		value int
-	}{{&c.Concurrency, DefaultConcurrency}, {&c.MaxHeld, DefaultMaxHeld}, {&c.MaxHeldBytes, DefaultMaxHeldBytes}} {
+	}{{&c.Concurrency, defaultConcurrency}, {&c.MaxHeld, defaultMaxHeld}, {&c.MaxHeldBytes, defaultMaxHeldBytes}} {
 		if *n.field == 0 {
 			*n.field = n.value
 		}
@@ -214,8 +211,8 @@ func (c Config) validate() error {
 			return fmt.Errorf("config: DeadLetterTopic %q is one of Topics; a letter would come back as a message for ever", topic)
 		}
 	}
-	if !c.Version.IsAtLeast(DefaultVersion) {
-		return fmt.Errorf("config: Version %s: want at least %s", c.Version, DefaultVersion)
+	if !c.Version.IsAtLeast(defaultVersion) {
+		return fmt.Errorf("config: Version %s: want at least %s", c.Version, defaultVersion)
 	}
 	if c.RetryMin < 0 || c.RetryMax < c.RetryMin {
 		return fmt.Errorf("config: RetryMin %s, RetryMax %s: want 0 < RetryMin <= RetryMax", c.RetryMin, c.RetryMax)

@@ -6,6 +6,14 @@ import (
 	"github.com/IBM/sarama"
 )
 
+// What tests compare with.
+const (
+	DefaultDrainTimeout         = defaultDrainTimeout
+	DefaultHousekeepingInterval = defaultHousekeepingInterval
+	DefaultMaxHeld              = defaultMaxHeld
+	DefaultMaxHeldBytes         = defaultMaxHeldBytes
+)
+
 // Hooks builds what only tests want into a configuration.
 func (c Config) Hooks(config func(*sarama.Config), member func(sarama.ConsumerGroupHandler) sarama.ConsumerGroupHandler) Config {
 	c.hooks.config, c.hooks.member = config, member
