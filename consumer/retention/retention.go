@@ -21,7 +21,7 @@ var ErrMaintained = errors.New("another session is maintaining the partitions of
 
 // Defaults of [Config].
 const (
-	DefaultAhead       = claims.DaysAhead
+	defaultAhead       = claims.DaysAhead
 	DefaultLockTimeout = 3 * time.Second
 )
 
@@ -55,7 +55,7 @@ type Config struct {
 
 func (c Config) withDefaults() (Config, error) {
 	if c.Ahead == 0 {
-		c.Ahead = DefaultAhead
+		c.Ahead = defaultAhead
 	}
 	if c.LockTimeout == 0 {
 		c.LockTimeout = DefaultLockTimeout
