@@ -245,7 +245,7 @@ func partitionCures(t *testing.T, c *cures) {
 	r := staying(w, "checkpoint_interval: 50ms")
 	begins(t, w, r)
 	today := partition.Day(time.Now())
-	for day := range migrations.DaysAhead {
+	for day := range 14 { // all that migrate up has made
 		w.execute("DROP TABLE onceward.outbox_" + today.AddDate(0, 0, day+1).Format("20060102"))
 	}
 	_, status := statusOf(t, w)

@@ -19,9 +19,9 @@
 //  3. makes anew what of ours leans on such a function, and looks again; has
 //     PostgreSQL validate the rules of the outbox, where older rows keep them
 //     ([Result].NotValid names the others);
-//  4. makes the daily partitions from 7 days back to 14 days ahead (UTC), but
-//     none below the oldest there is: a range that retention dropped never
-//     comes back;
+//  4. makes the daily partitions from 7 days back to 14 days ahead (UTC), 64
+//     for claims, but none below the oldest there is: a range that retention
+//     dropped never comes back;
 //  5. on the outbox side, with a relay's name: makes the publication
 //     onceward_<relay>;
 //  6. after a migration, where the schema belongs to the owner of [Roles]: gives

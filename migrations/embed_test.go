@@ -84,13 +84,13 @@ func TestSpanNeverGoesBelowTheOldestPartition(t *testing.T) {
 	m := &Migrator{cfg: Config{Now: func() time.Time { return now }}}
 	today := partition.Day(now)
 
-	require.Equal(t, partition.Span{First: today.AddDate(0, 0, -DaysBack), Last: today.AddDate(0, 0, DaysAhead)}, m.span(nil))
+	require.Equal(t, partition.Span{First: today.AddDate(0, 0, -daysBack), Last: today.AddDate(0, 0, daysAhead)}, m.span(nil))
 
 	young := partition.Days("outbox", today.AddDate(0, 0, -2), today)
 	require.Equal(t, today.AddDate(0, 0, -2), m.span(young).First)
 
 	old := partition.Days("outbox", today.AddDate(0, 0, -30), today)
-	require.Equal(t, today.AddDate(0, 0, -DaysBack), m.span(old).First)
+	require.Equal(t, today.AddDate(0, 0, -daysBack), m.span(old).First)
 }
 
 func TestPublicationFaults(t *testing.T) {

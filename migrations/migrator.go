@@ -36,9 +36,9 @@ const schemaName = "onceward"
 // Partitions that Up makes, in days around today (UTC). Claims by arrival lie up to
 // two buckets of 31 days ahead, and a class that is registered claims at once.
 const (
-	DaysBack        = 7
-	DaysAhead       = 14
-	ClaimsDaysAhead = 64
+	daysBack        = 7
+	daysAhead       = 14
+	claimsDaysAhead = 64
 )
 
 // Config configures a [Migrator].

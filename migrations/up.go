@@ -237,11 +237,11 @@ func (m *Migrator) days(ctx context.Context, existing []partition.Partition) (pa
 // a replay for new.
 func (m *Migrator) span(existing []partition.Partition) partition.Span {
 	today := partition.Day(m.cfg.Now())
-	ahead := DaysAhead
+	ahead := daysAhead
 	if m.cfg.Side == Consumer {
-		ahead = ClaimsDaysAhead
+		ahead = claimsDaysAhead
 	}
-	span := partition.Span{First: today.AddDate(0, 0, -DaysBack), Last: today.AddDate(0, 0, ahead)}
+	span := partition.Span{First: today.AddDate(0, 0, -daysBack), Last: today.AddDate(0, 0, ahead)}
 	if oldest, _, ok := partition.Extent(existing); ok && oldest.After(span.First) {
 		span.First = oldest
 	}

@@ -1,0 +1,7 @@
+package migrations
+
+// What Up makes.
+const (
+	DaysBack  = daysBack
+	DaysAhead = daysAhead
+)
