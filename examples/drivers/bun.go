@@ -14,10 +14,10 @@ type bunPayment struct {
 	Invoice       string
 }
 
-// PayBun uses bun: EnqueueSQL takes tx.Tx, the *sql.Tx inside of bun.Tx. With
+// payBun uses bun: EnqueueSQL takes tx.Tx, the *sql.Tx inside of bun.Tx. With
 // bun.Tx itself, which replaces placeholders in its own way, PostgreSQL refuses the
 // statement, and the error says to give the *sql.Tx.
-func PayBun(ctx context.Context, db *bun.DB, p Payment) error {
+func payBun(ctx context.Context, db *bun.DB, p payment) error {
 	return db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
 		result, err := outbox.EnqueueSQL(ctx, tx.Tx, paid(p))
 		if err != nil || result == outbox.Duplicate {

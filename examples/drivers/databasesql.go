@@ -7,9 +7,9 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// PaySQL uses database/sql, with pgx's stdlib or lib/pq as the driver: EnqueueSQL
+// paySQL uses database/sql, with pgx's stdlib or lib/pq as the driver: EnqueueSQL
 // takes the *sql.Tx.
-func PaySQL(ctx context.Context, db *sql.DB, p Payment) error {
+func paySQL(ctx context.Context, db *sql.DB, p payment) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err

@@ -11,9 +11,9 @@ package drivers
 
 import "github.com/onceward/onceward/outbox"
 
-// Payment is what the service was asked to do. The key was made once, when the
+// payment is what the service was asked to do. The key was made once, when the
 // request arrived, and is the same when the request is tried again.
-type Payment struct {
+type payment struct {
 	Key     outbox.Key
 	Invoice string
 }
@@ -22,7 +22,7 @@ type Payment struct {
 const insertPayment = `INSERT INTO payments (invoice) VALUES ($1)`
 
 // paid is the event that the service publishes.
-func paid(p Payment) outbox.Event {
+func paid(p payment) outbox.Event {
 	return outbox.Event{
 		Key: p.Key, AggregateType: "invoice", AggregateID: p.Invoice, Type: "InvoicePaid",
 		Payload: []byte(`{"invoice":"` + p.Invoice + `"}`), Headers: map[string]string{"tenant": "acme"},

@@ -66,37 +66,37 @@ func openGorm(t *testing.T, db *sql.DB, prepare bool) *gorm.DB {
 }
 
 // pays are all ways to do the same.
-func (w *environment) pays(t *testing.T) map[string]func(context.Context, Payment) error {
+func (w *environment) pays(t *testing.T) map[string]func(context.Context, payment) error {
 	t.Helper()
 	plain, prepared := openGorm(t, w.std, false), openGorm(t, w.std, true)
-	pays := map[string]func(context.Context, Payment) error{
-		"pgx":                func(ctx context.Context, p Payment) error { return PayPgx(ctx, w.pool, p) },
-		"pgx, many":          func(ctx context.Context, p Payment) error { return PayAllPgx(ctx, w.pool, []Payment{p}) },
-		"pgx, batch":         func(ctx context.Context, p Payment) error { return PayPgxBatch(ctx, w.pool, p) },
-		"sqlc":               func(ctx context.Context, p Payment) error { return PaySqlc(ctx, w.pool, p) },
-		"gorm":               func(ctx context.Context, p Payment) error { return PayGorm(ctx, plain, p) },
-		"gorm, prepared":     func(ctx context.Context, p Payment) error { return PayGorm(ctx, prepared, p) },
-		"database/sql: pgx":  func(ctx context.Context, p Payment) error { return PaySQL(ctx, w.std, p) },
-		"database/sql: pq":   func(ctx context.Context, p Payment) error { return PaySQL(ctx, w.pq, p) },
-		"sqlx on pgx stdlib": func(ctx context.Context, p Payment) error { return PaySqlx(ctx, sqlx.NewDb(w.std, "pgx"), p) },
-		"sqlx on lib/pq":     func(ctx context.Context, p Payment) error { return PaySqlx(ctx, sqlx.NewDb(w.pq, "postgres"), p) },
+	pays := map[string]func(context.Context, payment) error{
+		"pgx":                func(ctx context.Context, p payment) error { return payPgx(ctx, w.pool, p) },
+		"pgx, many":          func(ctx context.Context, p payment) error { return payAllPgx(ctx, w.pool, []payment{p}) },
+		"pgx, batch":         func(ctx context.Context, p payment) error { return payPgxBatch(ctx, w.pool, p) },
+		"sqlc":               func(ctx context.Context, p payment) error { return paySqlc(ctx, w.pool, p) },
+		"gorm":               func(ctx context.Context, p payment) error { return payGorm(ctx, plain, p) },
+		"gorm, prepared":     func(ctx context.Context, p payment) error { return payGorm(ctx, prepared, p) },
+		"database/sql: pgx":  func(ctx context.Context, p payment) error { return paySQL(ctx, w.std, p) },
+		"database/sql: pq":   func(ctx context.Context, p payment) error { return paySQL(ctx, w.pq, p) },
+		"sqlx on pgx stdlib": func(ctx context.Context, p payment) error { return paySqlx(ctx, sqlx.NewDb(w.std, "pgx"), p) },
+		"sqlx on lib/pq":     func(ctx context.Context, p payment) error { return paySqlx(ctx, sqlx.NewDb(w.pq, "postgres"), p) },
 	}
 	for name, db := range map[string]*sql.DB{"pgx stdlib": w.std, "lib/pq": w.pq} {
-		pays["bun on "+name] = func(ctx context.Context, p Payment) error {
-			return PayBun(ctx, bun.NewDB(db, pgdialect.New()), p)
+		pays["bun on "+name] = func(ctx context.Context, p payment) error {
+			return payBun(ctx, bun.NewDB(db, pgdialect.New()), p)
 		}
-		pays["ent on "+name] = func(ctx context.Context, p Payment) error {
-			return PayEnt(ctx, entsql.OpenDB(entdialect.Postgres, db), p)
+		pays["ent on "+name] = func(ctx context.Context, p payment) error {
+			return payEnt(ctx, entsql.OpenDB(entdialect.Postgres, db), p)
 		}
 	}
 	return pays
 }
 
-func payment(t *testing.T, invoice string) Payment {
+func newPayment(t *testing.T, invoice string) payment {
 	t.Helper()
 	key, err := outbox.NewKey("billing")
 	require.NoError(t, err)
-	return Payment{Key: key, Invoice: invoice}
+	return payment{Key: key, Invoice: invoice}
 }
 
 func TestEveryDriver(t *testing.T) {
@@ -105,20 +105,20 @@ func TestEveryDriver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.pool.Exec(t.Context(), `TRUNCATE payments, onceward.outbox`)
 			require.NoError(t, err)
-			first := payment(t, "inv-7")
+			first := newPayment(t, "inv-7")
 			require.NoError(t, pay(t.Context(), first))
 			require.NoError(t, pay(t.Context(), first), "the same request again")
 			outboxtest.RequireEnqueued(t, outboxtest.AllEvents(t, w.pool), paid(first))
 
 			// The business row is refused after the event was written: both go.
-			require.Error(t, pay(t.Context(), payment(t, "inv-7")), "paid already, by another request")
+			require.Error(t, pay(t.Context(), newPayment(t, "inv-7")), "paid already, by another request")
 			outboxtest.RequireEnqueued(t, outboxtest.AllEvents(t, w.pool), paid(first))
 
-			reused := payment(t, "inv-8")
+			reused := newPayment(t, "inv-8")
 			reused.Key = first.Key
 			require.ErrorIs(t, pay(t.Context(), reused), outbox.ErrKeyReused)
 
-			old := payment(t, "inv-9")
+			old := newPayment(t, "inv-9")
 			old.Key, err = outbox.ExternalKey("billing", "evt_1", time.Now().AddDate(-1, 0, 0))
 			require.NoError(t, err)
 			require.ErrorIs(t, pay(t.Context(), old), outbox.ErrOutOfWindow)
@@ -134,7 +134,7 @@ func TestEveryDriver(t *testing.T) {
 // What is no transaction is refused, whoever hands it out.
 func TestNoDriverEnqueuesOutsideATransaction(t *testing.T) {
 	w := newEnvironment(t)
-	ev := paid(payment(t, "inv-7"))
+	ev := paid(newPayment(t, "inv-7"))
 	_, err := New(w.pool).Enqueue(t.Context(), ev)
 	require.ErrorIs(t, err, outbox.ErrNoTransaction)
 	for name, tx := range map[string]outbox.SQLTx{
@@ -163,7 +163,7 @@ func TestAForeignCheckIsNotTheWindow(t *testing.T) {
 	_, err := w.pool.Exec(t.Context(), `ALTER TABLE onceward.outbox ADD CONSTRAINT no_seven CHECK (aggregate_id <> 'inv-7')`)
 	require.NoError(t, err)
 	for name, db := range map[string]*sql.DB{"pgx stdlib": w.std, "lib/pq": w.pq} {
-		err := PaySQL(t.Context(), db, payment(t, "inv-7"))
+		err := paySQL(t.Context(), db, newPayment(t, "inv-7"))
 		require.ErrorContains(t, err, "no_seven", name)
 		require.NotErrorIs(t, err, outbox.ErrOutOfWindow, name)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// PayEnt uses ent at the level of its driver, since generated code would fill this
+// payEnt uses ent at the level of its driver, since generated code would fill this
 // folder. What a service does with its generated client comes down to the same:
 //
 //   - generate with `--feature sql/execquery`; then *ent.Tx has ExecContext and
@@ -17,7 +17,7 @@ import (
 //   - a *ent.Client has them too, and is refused, since it is no transaction.
 //
 // Only the driver's transaction is tested here, which both stand on.
-func PayEnt(ctx context.Context, driver *entsql.Driver, p Payment) error {
+func payEnt(ctx context.Context, driver *entsql.Driver, p payment) error {
 	begun, err := driver.BeginTx(ctx, nil)
 	if err != nil {
 		return err

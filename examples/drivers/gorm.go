@@ -14,10 +14,10 @@ type paymentRow struct{ Invoice string }
 // TableName is asked for by gorm.
 func (paymentRow) TableName() string { return "payments" }
 
-// PayGorm uses gorm: EnqueueSQL takes the ConnPool of the transaction, which is the
+// payGorm uses gorm: EnqueueSQL takes the ConnPool of the transaction, which is the
 // *sql.Tx (or gorm's own around it, with PrepareStmt). Outside of Transaction the
 // ConnPool is the pool, and EnqueueSQL refuses it.
-func PayGorm(ctx context.Context, db *gorm.DB, p Payment) error {
+func payGorm(ctx context.Context, db *gorm.DB, p payment) error {
 	return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		result, err := outbox.EnqueueSQL(ctx, tx.Statement.ConnPool, paid(p))
 		if err != nil || result == outbox.Duplicate {

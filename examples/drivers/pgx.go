@@ -9,8 +9,8 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// PayPgx uses pgx: Enqueue takes the pgx.Tx.
-func PayPgx(ctx context.Context, pool *pgxpool.Pool, p Payment) error {
+// payPgx uses pgx: Enqueue takes the pgx.Tx.
+func payPgx(ctx context.Context, pool *pgxpool.Pool, p payment) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		result, err := outbox.Enqueue(ctx, tx, paid(p))
 		if err != nil || result == outbox.Duplicate {
@@ -21,8 +21,8 @@ func PayPgx(ctx context.Context, pool *pgxpool.Pool, p Payment) error {
 	})
 }
 
-// PayAllPgx enqueues many events in one round trip.
-func PayAllPgx(ctx context.Context, pool *pgxpool.Pool, payments []Payment) error {
+// payAllPgx enqueues many events in one round trip.
+func payAllPgx(ctx context.Context, pool *pgxpool.Pool, payments []payment) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		events := make([]outbox.Event, len(payments))
 		for i, p := range payments {
@@ -44,9 +44,9 @@ func PayAllPgx(ctx context.Context, pool *pgxpool.Pool, payments []Payment) erro
 	})
 }
 
-// PayPgxBatch sends event and business statement together, in one round trip. The
+// payPgxBatch sends event and business statement together, in one round trip. The
 // statement cannot wait for the result, so it says itself what a second try does.
-func PayPgxBatch(ctx context.Context, pool *pgxpool.Pool, p Payment) error {
+func payPgxBatch(ctx context.Context, pool *pgxpool.Pool, p payment) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		batch := new(pgx.Batch)
 		if err := outbox.QueueEnqueue(batch, paid(p), nil); err != nil {

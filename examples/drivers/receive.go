@@ -7,9 +7,9 @@ import (
 	"github.com/onceward/onceward/consumer"
 )
 
-// ReceiveSQL applies an event in a transaction of database/sql, with pgx's stdlib
+// receiveSQL applies an event in a transaction of database/sql, with pgx's stdlib
 // or lib/pq as the driver: the claim, the effect and the commit are one.
-func ReceiveSQL(ctx context.Context, db *sql.DB, p *consumer.Processor, ev consumer.Event) (consumer.Outcome, error) {
+func receiveSQL(ctx context.Context, db *sql.DB, p *consumer.Processor, ev consumer.Event) (consumer.Outcome, error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return 0, err

@@ -35,10 +35,10 @@ func TestEveryDriverReceives(t *testing.T) {
 				key, err := outbox.ExternalKey("shop", name+other, time.Now().AddDate(0, 0, days))
 				require.NoError(t, err)
 				ev := consumer.Event{Event: record.Event{Key: key, Type: "Paid"}, Source: consumer.Source{Topic: "shop.payment", Offset: 7}}
-				got, err := ReceiveSQL(t.Context(), first, p, ev)
+				got, err := receiveSQL(t.Context(), first, p, ev)
 				require.NoError(t, err)
 				require.Equal(t, consumer.Processed, got)
-				got, err = ReceiveSQL(t.Context(), again, p, ev)
+				got, err = receiveSQL(t.Context(), again, p, ev)
 				require.NoError(t, err)
 				require.Equal(t, consumer.Duplicate, got, "%s after %s", other, name)
 			}
@@ -52,6 +52,6 @@ func TestEveryDriverReceives(t *testing.T) {
 	require.NoError(t, err)
 	key, err := outbox.NewKey("shop")
 	require.NoError(t, err)
-	_, err = ReceiveSQL(t.Context(), w.pq, p, consumer.Event{Event: record.Event{Key: key, Type: "Paid"}})
+	_, err = receiveSQL(t.Context(), w.pq, p, consumer.Event{Event: record.Event{Key: key, Type: "Paid"}})
 	require.ErrorIs(t, err, consumer.ErrNoPartition)
 }

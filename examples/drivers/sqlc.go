@@ -36,8 +36,8 @@ func (q *Queries) Enqueue(ctx context.Context, ev outbox.Event) (outbox.Result, 
 	return outbox.Enqueue(ctx, q.db, ev)
 }
 
-// PaySqlc uses sqlc: Enqueue takes its DBTX.
-func PaySqlc(ctx context.Context, pool *pgxpool.Pool, p Payment) error {
+// paySqlc uses sqlc: Enqueue takes its DBTX.
+func paySqlc(ctx context.Context, pool *pgxpool.Pool, p payment) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		queries := New(tx)
 		result, err := queries.Enqueue(ctx, paid(p))

@@ -8,8 +8,8 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// PaySqlx uses sqlx: EnqueueSQL takes the *sqlx.Tx.
-func PaySqlx(ctx context.Context, db *sqlx.DB, p Payment) error {
+// paySqlx uses sqlx: EnqueueSQL takes the *sqlx.Tx.
+func paySqlx(ctx context.Context, db *sqlx.DB, p payment) error {
 	tx, err := db.BeginTxx(ctx, nil)
 	if err != nil {
 		return err

@@ -10,9 +10,9 @@ import (
 	"github.com/onceward/onceward/consumer"
 )
 
-// Ship is the handler of OrderPlaced. It runs in the transaction that claims the
+// ship is the handler of OrderPlaced. It runs in the transaction that claims the
 // event, so that an order is shipped once, however often its event arrives.
-func Ship(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
+func ship(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
 	var o Order
 	if err := json.Unmarshal(ev.Payload, &o); err != nil {
 		return fmt.Errorf("decode order: %w", err)
@@ -25,4 +25,4 @@ func Ship(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
 }
 
 // Register leads the event types of this package to their handlers.
-func Register(r *consumer.Router) { r.Tx(TypePlaced, Ship) }
+func Register(r *consumer.Router) { r.Tx(TypePlaced, ship) }
