@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/onceward/onceward/internal/operator/check"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/relay"
-	"github.com/onceward/onceward/relay/check"
 )
 
 func execute(t *testing.T, pool *pgxpool.Pool, sql string) {
