@@ -97,7 +97,7 @@ func pausedCures(t *testing.T, c *cures) {
 	resumed("internal/operator/relays/problems.go: outboxctl resume --relay {}", status())
 	pause()
 	out, _ := relayCheck(t, r.config)
-	resumed("relay/check/words.go: outboxctl resume --relay {}", out)
+	resumed("internal/operator/check/words.go: outboxctl resume --relay {}", out)
 	pause()
 	eventually(t, "the relay rests", 30*time.Second, func() bool { return readyz(t, r).State == "paused" })
 	resumed("relay/vitals.go: outboxctl resume --relay {}", readyz(t, r).Waiting[0].Detail)
@@ -106,7 +106,7 @@ func pausedCures(t *testing.T, c *cures) {
 	resumed("internal/operator/relays/problems.go: outboxctl resume --relay {} --route {}", status())
 	pause("--route", w.topic())
 	out, _ = relayCheck(t, r.config)
-	resumed("relay/check/words.go: outboxctl resume --relay {} --route {}", out)
+	resumed("internal/operator/check/words.go: outboxctl resume --relay {} --route {}", out)
 	pause("--route", w.topic())
 	key := ""
 	held := func() *healthWait { return waitsFor(t, r, "route") }
@@ -251,8 +251,8 @@ func partitionCures(t *testing.T, c *cures) {
 	_, status := statusOf(t, w)
 	c.find(t, "internal/operator/partitions/extent.go: outboxctl partitions maintain", status)
 	out, _ := relayCheck(t, r.config)
-	c.find(t, "relay/check/partitions.go: outboxctl partitions maintain", out)
-	c.find(t, "relay/check/partitions.go: outboxctl migrate up --side outbox", out)
+	c.find(t, "internal/operator/check/partitions.go: outboxctl partitions maintain", out)
+	c.find(t, "internal/operator/check/partitions.go: outboxctl migrate up --side outbox", out)
 	out, _ = asked(t, w.dsn(maintainerLogin), "partitions", "status")
 	c.do(t, w, maintainerLogin, "internal/operator/partitions/extent.go: outboxctl partitions maintain", out)
 	_, status = statusOf(t, w)
@@ -398,7 +398,7 @@ func settingsCures(t *testing.T, c *cures) {
 	w := ownEnvironment(t, versions[1], nil)
 	w.prepareTables()
 	config := w.config(`admin: {listen: "off"}`)
-	const advice = "relay/check/check.go: "
+	const advice = "internal/operator/check/check.go: "
 	for _, tc := range []struct {
 		spoil, says string
 		cures       []string
@@ -406,7 +406,7 @@ func settingsCures(t *testing.T, c *cures) {
 		{"ALTER SYSTEM SET max_slot_wal_keep_size = -1", "max_slot_wal_keep_size is unlimited", []string{advice + "ALTER SYSTEM SET max_slot_wal_keep_size = '…';"}},
 		{"ALTER SYSTEM SET wal_sender_timeout = 0", "wal_sender_timeout is off", []string{advice + "ALTER SYSTEM SET wal_sender_timeout = '60s';", advice + "SELECT pg_catalog.pg_reload_conf();"}},
 		{"ALTER SYSTEM SET idle_replication_slot_timeout = '1h'", "idle_replication_slot_timeout is 3600 s",
-			[]string{"relay/check/standbys.go: ALTER SYSTEM SET idle_replication_slot_timeout = 0;", "relay/check/standbys.go: SELECT pg_catalog.pg_reload_conf();"}},
+			[]string{"internal/operator/check/standbys.go: ALTER SYSTEM SET idle_replication_slot_timeout = 0;", "internal/operator/check/standbys.go: SELECT pg_catalog.pg_reload_conf();"}},
 	} {
 		w.execute(tc.spoil)
 		w.execute(`SELECT pg_reload_conf()`)

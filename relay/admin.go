@@ -29,7 +29,7 @@ func (r *Relay) Handler(metrics http.Handler) http.Handler {
 		r.answer(w, !r.over.Load())
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		s := r.State()
+		s := r.state()
 		r.answer(w, s == StateStreaming || s == StateStandby)
 	})
 	if metrics != nil {

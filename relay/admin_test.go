@@ -197,7 +197,7 @@ func TestALiveRotationTellsNoPassword(t *testing.T) {
 			synctest.Wait()
 			require.Greater(t, log.Len(), before, text)
 			_, body := get(t, h, "/readyz")
-			require.NotContains(t, body+log.String()[before:]+r.LastError(), canary.Word, text)
+			require.NotContains(t, body+log.String()[before:]+r.lastError(), canary.Word, text)
 		}
 		cancel()
 		require.NoError(t, <-ended)

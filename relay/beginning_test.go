@@ -58,8 +58,8 @@ func TestASlotThatIsGoneIsAGap(t *testing.T) {
 	}{
 		"dropped":                          {nil, owned{}, cdc.CodeSlotMissing, cdc.CodeSlotMissing, false},
 		"invalidated":                      {[]any{slotRow{"pgoutput", true, "lost", true, "shop", false}}, owned{}, cdc.CodeSlotLost, cdc.CodeSlotLost, true},
-		"lost with a tick that was seen":   {nil, owned{Known: beginning.Known{SystemID: "7000", Timeline: 1, Tick: 31}}, cdc.CodeSlotMissing, CodeWentBack, false},
-		"lost with a letter that was made": {nil, owned{Known: beginning.Known{SystemID: "7000", Timeline: 1, Tick: 30, Letters: 1}}, cdc.CodeSlotMissing, CodeLettersLost, false},
+		"lost with a tick that was seen":   {nil, owned{Known: beginning.Known{SystemID: "7000", Timeline: 1, Tick: 31}}, cdc.CodeSlotMissing, beginning.CodeWentBack, false},
+		"lost with a letter that was made": {nil, owned{Known: beginning.Known{SystemID: "7000", Timeline: 1, Tick: 30, Letters: 1}}, cdc.CodeSlotMissing, beginning.CodeLettersLost, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := newInstalled(t)
@@ -68,7 +68,7 @@ func TestASlotThatIsGoneIsAGap(t *testing.T) {
 			db.Returns("LastPublished", "40:40:")
 			db.Returns("CountGap", int64(3))
 			state := "repairing"
-			if tc.code == CodeWentBack {
+			if tc.code == beginning.CodeWentBack {
 				state = "open"
 			}
 			s, err := db.open(t, &tc.last, nil)
@@ -149,7 +149,7 @@ func TestAGapIsWrittenDownOnce(t *testing.T) {
 		db := newInstalled(t)
 		db.Returns("LastPublished", "40:40:")
 		db.Returns("CountGap", int64(3))
-		last := owned{gap: &beginning.GapError{Code: CodeSlotAdvanced, What: "the slot was advanced", Tick: 31, Letters: 4, Epoch: epoch}, ended: ledger.Checkpoint{Order: 300}}
+		last := owned{gap: &beginning.GapError{Code: beginning.CodeSlotAdvanced, What: "the slot was advanced", Tick: 31, Letters: 4, Epoch: epoch}, ended: ledger.Checkpoint{Order: 300}}
 		s, err := db.open(t, &last, nil)
 		require.NoError(t, err)
 		require.Equal(t, written, db.insertedGap(t) != "")
@@ -165,7 +165,7 @@ func TestABeginningIsOneTransaction(t *testing.T) {
 	db := newInstalled(t)
 	db.Returns("LastPublished", "40:40:")
 	db.Returns("CountGap", int64(3))
-	last := owned{gap: &beginning.GapError{Code: CodeSlotAdvanced, What: "the slot was advanced", Tick: 31, Letters: 4, Epoch: 6}}
+	last := owned{gap: &beginning.GapError{Code: beginning.CodeSlotAdvanced, What: "the slot was advanced", Tick: 31, Letters: 4, Epoch: 6}}
 	_, err := db.open(t, &last, nil)
 	require.NoError(t, err)
 	log := db.Log()
@@ -191,7 +191,7 @@ func TestABeginningThatAnotherOvertookIsVoid(t *testing.T) {
 			db.Returns("LastPublished", "40:40:")
 			db.Returns("CountGap", int64(3))
 			db.On("PassedBy", func([]string) scripted.Reply { overtake(db); return scripted.One(true) })
-			_, err := db.open(t, &owned{gap: &beginning.GapError{Code: CodeSlotAdvanced, Epoch: 6}}, nil)
+			_, err := db.open(t, &owned{gap: &beginning.GapError{Code: beginning.CodeSlotAdvanced, Epoch: 6}}, nil)
 			if strings.HasPrefix(name, "nobody") {
 				require.NoError(t, err)
 				return
@@ -215,7 +215,7 @@ func TestTheProducerComesWhereItIsNeeded(t *testing.T) {
 			db.row.Mode = mode
 			db.Returns("LastPublished", "40:40:")
 			db.Returns("CountGap", int64(3))
-			_, _ = db.open(t, &owned{gap: &beginning.GapError{Code: CodeSlotAdvanced, Epoch: 6}}, exactlyOnceMode) // the script's row stays as it was
+			_, _ = db.open(t, &owned{gap: &beginning.GapError{Code: beginning.CodeSlotAdvanced, Epoch: 6}}, exactlyOnceMode) // the script's row stays as it was
 			order(t, db.Log(), want...)
 		})
 	}
@@ -227,7 +227,7 @@ func TestTheProducerComesWhereItIsNeeded(t *testing.T) {
 func TestAGapThatIsOpenStopsTheRelay(t *testing.T) {
 	one, two := uuid.New(), uuid.New()
 	row := func(id uuid.UUID, state string) outboxdb.GapsOfSlotRow {
-		return outboxdb.GapsOfSlotRow{GapID: id, Cause: CodeWentBack, Detail: "the database went back", Events: 3, State: state, Cursor: 20, FoundAt: time.Now().UTC()}
+		return outboxdb.GapsOfSlotRow{GapID: id, Cause: beginning.CodeWentBack, Detail: "the database went back", Events: 3, State: state, Cursor: 20, FoundAt: time.Now().UTC()}
 	}
 	db := newInstalled(t)
 	db.producers()
@@ -235,7 +235,7 @@ func TestAGapThatIsOpenStopsTheRelay(t *testing.T) {
 	_, err := db.open(t, &owned{}, exactlyOnceMode)
 	var start *cdc.StartError
 	require.ErrorAs(t, err, &start)
-	require.Equal(t, CodeWentBack, start.Code)
+	require.Equal(t, beginning.CodeWentBack, start.Code)
 	require.Contains(t, start.Cure, "outboxctl gap repair "+two.String())
 	require.NotContains(t, scripted.Names(db.Log()), "InitProducerID", "it would fence whoever publishes rightly")
 
@@ -244,7 +244,7 @@ func TestAGapThatIsOpenStopsTheRelay(t *testing.T) {
 	db.Returns("LastGap", "50:60:55")
 	s, err := db.open(t, &owned{}, nil)
 	require.NoError(t, err)
-	require.Equal(t, []stream.Gap{{ID: one, Cause: CodeWentBack, Cursor: 20, Events: 3}, {ID: two, Cause: CodeWentBack, Cursor: 20, Events: 3}}, s.conf.Repairs)
+	require.Equal(t, []stream.Gap{{ID: one, Cause: beginning.CodeWentBack, Cursor: 20, Events: 3}, {ID: two, Cause: beginning.CodeWentBack, Cursor: 20, Events: 3}}, s.conf.Repairs)
 	require.True(t, s.conf.Covered.Sees(54))
 	require.False(t, s.conf.Covered.Sees(55))
 }
@@ -288,7 +288,7 @@ func TestAnotherSystemIsNamedBeforeItsSlot(t *testing.T) {
 	_, err := db.open(t, &owned{}, nil)
 	var start *cdc.StartError
 	require.ErrorAs(t, err, &start)
-	require.Equal(t, CodeOtherSystem, start.Code)
+	require.Equal(t, beginning.CodeOtherSystem, start.Code)
 	made, _ := db.creates()
 	require.False(t, made)
 }
@@ -306,7 +306,7 @@ func TestLogThatCannotBeDecodedIsPassed(t *testing.T) {
 			db.row.ConfirmedLsn = "0/D0"
 			return scripted.One("")
 		})
-		_, err := db.open(t, &owned{gap: &beginning.GapError{Code: CodePublicationChanged, Epoch: 6, Advance: advance}}, nil)
+		_, err := db.open(t, &owned{gap: &beginning.GapError{Code: beginning.CodePublicationChanged, Epoch: 6, Advance: advance}}, nil)
 		require.NoError(t, err)
 		require.Equal(t, advance, passed != nil)
 		require.NotContains(t, passed, "AssignTransaction")

@@ -11,6 +11,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/beginning"
 	"github.com/onceward/onceward/relay/internal/state"
 )
 
@@ -20,7 +21,7 @@ const clusterLimit = 10 * time.Second
 // otherKafka says that a relay met another cluster than the one that it is bound to.
 func otherKafka(cfg *Config, met *publisher.OtherClusterError) *cdc.StartError {
 	return &cdc.StartError{
-		Code: CodeOtherKafka,
+		Code: beginning.CodeOtherKafka,
 		What: fmt.Sprintf("relay %s (slot %s) publishes to Kafka cluster %s, %s is of cluster %s; nothing was written to it", cfg.Name, cfg.SlotName(), met.Known, met.Address, met.Met),
 		Cure: fmt.Sprintf("if that is not the Kafka that you meant, put the right one into kafka.brokers, or have its names lead there; "+
 			"if it takes the place of the other and lacks what that had, or you do not know: `outboxctl adopt --kafka gap --slot %s --cluster %s --reason \"…\"`; "+

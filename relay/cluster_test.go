@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/beginning"
 )
 
 // Another cluster halts the relay by a name, with commands that name the slot and
@@ -17,11 +18,11 @@ func TestAnotherKafkaHalts(t *testing.T) {
 	err := otherKafka(&cfg, &publisher.OtherClusterError{Known: "mine", Met: "other", Address: "k:9092"})
 	require.True(t, permanent(err))
 	code, text := reason(StateHalted, err)
-	require.Equal(t, CodeOtherKafka, code)
+	require.Equal(t, beginning.CodeOtherKafka, code)
 	for _, part := range []string{"mine", "other", "k:9092", "outboxctl adopt --kafka gap --slot onceward_orders --cluster other --reason", "--kafka from-position", "--kafka continue"} {
 		require.Contains(t, text, part)
 	}
-	require.Equal(t, CodeOtherKafka, codeOf(err))
+	require.Equal(t, beginning.CodeOtherKafka, codeOf(err))
 }
 
 // The routes' hash is of what they do: a default that is written out changes

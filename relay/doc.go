@@ -78,7 +78,7 @@
 // moves events and says what becomes of each, letters keeps what cannot be published,
 // state is the relay's row and its slot, snapshot knows who sees what, retry how long to
 // wait between two sessions, and internal/ledger how far everything has ended.
-// Packages retention, check, config and relayprom are for whoever wants them.
+// Packages retention, config and relayprom are for whoever wants them.
 //
 // # What is not obvious
 //

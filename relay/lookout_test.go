@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/relay/internal/beginning"
 )
 
 // What decides whether a row is written at once is neither a figure, nor a time,
@@ -26,9 +28,9 @@ func TestHealthIsWrittenWhenItChanges(t *testing.T) {
 	require.Equal(t, noon, row.Since)
 	require.NotEqual(t, of(down), of(Health{State: StateStreaming, Waiting: []Wait{kafka}}))
 	require.NotEqual(t, of(down), of(Health{State: StateBackoff, Waiting: []Wait{{For: WaitPostgres}}}))
-	halted := Health{State: StateHalted, Code: CodeSlotAdvanced}
+	halted := Health{State: StateHalted, Code: beginning.CodeSlotAdvanced}
 	other := halted
-	other.Code = CodeWentBack
+	other.Code = beginning.CodeWentBack
 	require.NotEqual(t, of(halted), of(other))
 	next := halted
 	next.Since = after(1)

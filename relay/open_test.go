@@ -322,7 +322,7 @@ func TestASessionKeepsTheServersPace(t *testing.T) {
 // but what it knows of Kafka.
 func TestABeginningForgetsTheSessionBefore(t *testing.T) {
 	memory, refused := new(publisher.Memory), map[uuid.UUID]string{uuid.New(): "x"}
-	last := owned{Known: beginning.Known{SystemID: "7000", Timeline: 1, Tick: 30, Letters: 4}, epoch: 6, ended: ledger.Checkpoint{Order: 300}, reached: 300, gap: &beginning.GapError{Code: CodeWentBack}, memory: memory, narrow: []string{"t"}, refused: refused}
+	last := owned{Known: beginning.Known{SystemID: "7000", Timeline: 1, Tick: 30, Letters: 4}, epoch: 6, ended: ledger.Checkpoint{Order: 300}, reached: 300, gap: &beginning.GapError{Code: beginning.CodeWentBack}, memory: memory, narrow: []string{"t"}, refused: refused}
 	last.begunAnew()
 	require.Equal(t, owned{memory: memory, narrow: []string{"t"}, refused: refused}, last)
 }
@@ -350,7 +350,7 @@ func TestARepairComesBeforeTheStream(t *testing.T) {
 	})
 	s.db.Returns("RowsOfGap", rows...)
 	s.db.Returns("LastOrdinal", int32(0))
-	s.conf.Repairs = []stream.Gap{{ID: id, Cause: CodeSlotAdvanced, Cursor: math.MinInt64}}
+	s.conf.Repairs = []stream.Gap{{ID: id, Cause: beginning.CodeSlotAdvanced, Cursor: math.MinInt64}}
 	s.assembled(t, s.kafka)
 	var seen int
 	s.kafka.refuse = func(publisher.Event) error {
@@ -364,7 +364,7 @@ func TestARepairComesBeforeTheStream(t *testing.T) {
 	require.Equal(t, []string{fmt.Sprintf("MoveGap 20 f %s 7", id)}, s.db.Log("MoveGap"), "it is not over")
 
 	s = newScriptedSession(t)
-	s.conf.Repairs = []stream.Gap{{ID: id, Cause: CodeSlotAdvanced, Cursor: math.MinInt64}}
+	s.conf.Repairs = []stream.Gap{{ID: id, Cause: beginning.CodeSlotAdvanced, Cursor: math.MinInt64}}
 	s.db.Returns("LastOrdinal", int32(0))
 	s.db.On("FETCH", func([]string) scripted.Reply { return scripted.Reply{Err: "the first is enough"} })
 	s.assembled(t, s.kafka)

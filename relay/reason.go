@@ -30,22 +30,9 @@ const (
 	CodeCheckpointTopic = "CHECKPOINT_TOPIC"
 )
 
-// Codes of a session that does not begin, and causes of gaps.
-const (
-	CodeOtherSystem         = beginning.CodeOtherSystem
-	CodeOtherTimeline       = beginning.CodeOtherTimeline
-	CodeCheckpointBeyondLog = beginning.CodeCheckpointBeyondLog
-	CodeWentBack            = beginning.CodeWentBack
-	CodeSlotAdvanced        = beginning.CodeSlotAdvanced
-	CodeLettersLost         = beginning.CodeLettersLost
-	CodePublicationChanged  = beginning.CodePublicationChanged
-	// CodeOtherKafka: the brokers are of another cluster than the one that holds what
-	// the account calls published.
-	CodeOtherKafka = beginning.CodeOtherKafka
-	// CodePartitionFilled: a partition held rows when it was attached. Nothing of them
-	// is in the log of the outbox.
-	CodePartitionFilled = beginning.CodePartitionFilled
-)
+// CodePartitionFilled: a partition held rows when it was attached. Nothing of them
+// is in the log of the outbox.
+const CodePartitionFilled = beginning.CodePartitionFilled
 
 // maxReason bounds the text of a reason, in bytes.
 const maxReason = 2000

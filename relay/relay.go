@@ -80,12 +80,12 @@ func (r *Relay) Stats() Stats {
 	return now
 }
 
-// State returns the present state.
-func (r *Relay) State() State { return r.Health().State }
+// state returns the present state.
+func (r *Relay) state() State { return r.Health().State }
 
-// LastError returns the text of what ended the last session, or nothing while
+// lastError returns the text of what ended the last session, or nothing while
 // it streams.
-func (r *Relay) LastError() string { return r.Health().Error }
+func (r *Relay) lastError() string { return r.Health().Error }
 
 // Health returns how the relay does now, and what it waits for.
 func (r *Relay) Health() Health { return r.vitals.health(time.Now()) }
@@ -165,7 +165,7 @@ func (r *Relay) publish(ctx context.Context, t *retry.Tries) error {
 // wait. The error ends the relay.
 func (r *Relay) between(ctx context.Context, t *retry.Tries, last *owned, err error) (pause time.Duration, fatal error) {
 	if errors.Is(err, cdc.ErrSlotActive) || errors.Is(err, state.ErrFenced) {
-		known, ended := r.State() == StateStandby, err
+		known, ended := r.state() == StateStandby, err
 		held := func() {
 			if !known {
 				r.log.InfoContext(ctx, "standby: another process holds the slot", "detail", ended)
@@ -195,7 +195,7 @@ func (r *Relay) between(ctx context.Context, t *retry.Tries, last *owned, err er
 // halt says that an operator is needed, and how long to wait before the next look
 // whether what was wrong is mended.
 func (r *Relay) halt(ctx context.Context, t *retry.Tries, last *owned, err error) (time.Duration, error) {
-	known := r.State() == StateHalted && r.LastError() == err.Error()
+	known := r.state() == StateHalted && r.lastError() == err.Error()
 	r.setState(StateHalted, err)
 	if r.cfg.ExitOnHalt {
 		r.log.ErrorContext(ctx, "halted: an operator is needed; the relay ends, as exit_on_halt wants it", "code", codeOf(err), "error", err)

@@ -127,11 +127,11 @@ func TestRunTriesAgainAndStops(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- r.Run(ctx) }()
 		<-time.After(time.Minute)
-		require.Equal(t, StateBackoff, r.State())
-		require.Contains(t, r.LastError(), "connect to PostgreSQL")
+		require.Equal(t, StateBackoff, r.state())
+		require.Contains(t, r.lastError(), "connect to PostgreSQL")
 		cancel()
 		require.NoError(t, <-ended)
-		require.Equal(t, StateStopped, r.State())
+		require.Equal(t, StateStopped, r.state())
 	})
 }
 
@@ -141,8 +141,8 @@ func TestRunReturnsWhatAnOperatorMustMend(t *testing.T) {
 	err := r.Run(t.Context())
 	var field *FieldError
 	require.ErrorAs(t, err, &field)
-	require.Equal(t, StateHalted, r.State())
-	require.Equal(t, err.Error(), r.LastError())
+	require.Equal(t, StateHalted, r.state())
+	require.Equal(t, err.Error(), r.lastError())
 }
 
 // A standby that cannot look any more whether the slot is free would never take
@@ -151,8 +151,8 @@ func TestAStandbyThatCannotLookIsNotReady(t *testing.T) {
 	r := testRelay(t, func(c *Config) { c.Postgres.DSN = "host=127.0.0.1 port=1 user=u sslmode=disable" })
 	_, err := r.between(t.Context(), retry.New(), &owned{}, fmt.Errorf("%w: by PID 7", cdc.ErrSlotActive))
 	require.NoError(t, err)
-	require.Equal(t, StateBackoff, r.State())
-	require.Contains(t, r.LastError(), "connect to PostgreSQL")
+	require.Equal(t, StateBackoff, r.state())
+	require.Contains(t, r.lastError(), "connect to PostgreSQL")
 	code, _ := get(t, r.Handler(nil), "/readyz")
 	require.Equal(t, 503, code)
 }
@@ -192,7 +192,7 @@ func TestAHaltedRelayGoesOnTrying(t *testing.T) {
 		require.Greater(t, time.Since(h.Since), 59*time.Second, "halted all the time")
 		require.NoError(t, os.WriteFile(file, []byte("host=127.0.0.1 port=1 user=u sslmode=verify-full"), 0o600))
 		<-time.After(10 * time.Second)
-		require.Equal(t, StateBackoff, r.State(), "it sees by itself that it was mended")
+		require.Equal(t, StateBackoff, r.state(), "it sees by itself that it was mended")
 		cancel()
 		require.NoError(t, <-ended)
 		require.Equal(t, 1, strings.Count(log.String(), "halted: an operator is needed;"))
@@ -213,9 +213,9 @@ func TestWhatCountsAsTheFirstFailure(t *testing.T) {
 // is no news.
 func TestAGapIsNews(t *testing.T) {
 	var o owned
-	require.True(t, o.learn(&beginning.GapError{Code: CodeWentBack, Epoch: 3}))
-	require.False(t, o.learn(&beginning.GapError{Code: CodeWentBack, Epoch: 3}))
-	require.True(t, o.learn(&beginning.GapError{Code: CodeWentBack, Epoch: 5}), "a twin had the slot, and this process has found it anew")
+	require.True(t, o.learn(&beginning.GapError{Code: beginning.CodeWentBack, Epoch: 3}))
+	require.False(t, o.learn(&beginning.GapError{Code: beginning.CodeWentBack, Epoch: 3}))
+	require.True(t, o.learn(&beginning.GapError{Code: beginning.CodeWentBack, Epoch: 5}), "a twin had the slot, and this process has found it anew")
 	require.False(t, o.learn(errors.New("connection lost")))
 }
 

@@ -278,7 +278,7 @@ func TestEveryTickComparesThePublication(t *testing.T) {
 		err := s.round(t.Context(), t.Context())
 		var gap *beginning.GapError
 		require.ErrorAs(t, err, &gap)
-		require.Equal(t, CodePublicationChanged, gap.Code)
+		require.Equal(t, beginning.CodePublicationChanged, gap.Code)
 		require.Equal(t, []string{"SavePublicationCatalog changed onceward_orders 7"}, s.db.Log("SavePublicationCatalog"))
 		require.Empty(t, s.db.Log("SaveCheckpoint"))
 		require.NotContains(t, s.db.Log(), "pg_logical_emit_message")

@@ -7,8 +7,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/pgconf"
 	"github.com/onceward/onceward/internal/secret"
-	"github.com/onceward/onceward/relay"
 )
 
 const (
@@ -72,7 +72,7 @@ func noDatabase(c *cli.Context) error {
 // verified refuses a connection that somebody else could read or answer, by the
 // rule of the relay.
 func verified(c *cli.Context, text string) error {
-	ok, err := relay.VerifiesServer("connection string", text)
+	ok, err := pgconf.VerifiesServer("connection string", text)
 	switch {
 	case err != nil:
 		return usage("%v", err)

@@ -8,8 +8,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator/check"
 	"github.com/onceward/onceward/relay"
-	"github.com/onceward/onceward/relay/check"
 	"github.com/onceward/onceward/relay/config"
 )
 

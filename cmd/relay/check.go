@@ -6,7 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/relay/check"
+	"github.com/onceward/onceward/internal/operator/check"
 	"github.com/onceward/onceward/relay/config"
 )
 

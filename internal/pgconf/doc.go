@@ -8,5 +8,8 @@
 // which refuses parameters that it does not know, and would leave a SET of the
 // session to whoever gets the server connection next.
 //
+// [VerifiesServer] says of a connection string, before any session, whether nobody
+// else can answer it.
+//
 // It has no state and starts nothing.
 package pgconf

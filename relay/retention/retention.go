@@ -21,7 +21,7 @@ var ErrMaintained = errors.New("another session is maintaining the partitions of
 const (
 	DefaultAhead       = 14
 	DefaultKeep        = 7
-	DefaultLockTimeout = 3 * time.Second
+	defaultLockTimeout = 3 * time.Second
 )
 
 // maxDays bounds both directions: ten years of daily partitions are more
@@ -67,7 +67,7 @@ func (c Config) Validate() error {
 func (c Config) withDefaults() (Config, error) {
 	c.Ahead = cmp.Or(c.Ahead, DefaultAhead)
 	c.Keep = cmp.Or(c.Keep, DefaultKeep)
-	c.LockTimeout = cmp.Or(c.LockTimeout, DefaultLockTimeout)
+	c.LockTimeout = cmp.Or(c.LockTimeout, defaultLockTimeout)
 	switch {
 	case c.Ahead < 1 || c.Ahead > maxDays:
 		return c, &ConfigError{"Ahead", fmt.Sprintf("%d: want 1 to %d days", c.Ahead, maxDays)}

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/onceward/onceward/internal/operator/check"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/relay"
-	"github.com/onceward/onceward/relay/check"
 )
 
 func execute(t *testing.T, pool *pgxpool.Pool, sql string) {
@@ -73,12 +73,12 @@ func TestCheckDecidesWhatRunDecides(t *testing.T) {
 		sql, verdict, want string
 		asked              bool // whatever the policy is
 	}{
-		"publication made anew": {`UPDATE onceward.relay_state SET publication_catalog = 'publication 1 1'`, "publication since the last session", relay.CodePublicationChanged, false},
-		"another system":        {`UPDATE onceward.relay_state SET system_identifier = '1'`, "system, timeline, checkpoint", relay.CodeOtherSystem, true},
-		"slot advanced":         {`UPDATE onceward.relay_state SET confirmed_lsn = '0/10'`, "system, timeline, checkpoint", relay.CodeSlotAdvanced, false},
-		"beyond the log":        {`UPDATE onceward.relay_state SET confirmed_lsn = 'FFFF/0'`, "system, timeline, checkpoint", relay.CodeCheckpointBeyondLog, true},
+		"publication made anew": {`UPDATE onceward.relay_state SET publication_catalog = 'publication 1 1'`, "publication since the last session", "PUBLICATION_CHANGED", false},
+		"another system":        {`UPDATE onceward.relay_state SET system_identifier = '1'`, "system, timeline, checkpoint", "OTHER_SYSTEM", true},
+		"slot advanced":         {`UPDATE onceward.relay_state SET confirmed_lsn = '0/10'`, "system, timeline, checkpoint", "SLOT_ADVANCED", false},
+		"beyond the log":        {`UPDATE onceward.relay_state SET confirmed_lsn = 'FFFF/0'`, "system, timeline, checkpoint", "CHECKPOINT_BEYOND_LOG", true},
 		"slot gone":             {dropSlot, "replication slot", "SLOT_MISSING", false},
-		"adopted by dump":       {byDump, "system, timeline, checkpoint", relay.CodeOtherSystem, true},
+		"adopted by dump":       {byDump, "system, timeline, checkpoint", "OTHER_SYSTEM", true},
 		"adopted, slot gone":    {byDump + ";" + dropSlot, "replication slot", "SLOT_MISSING", true},
 	} {
 		t.Run(name, func(t *testing.T) {

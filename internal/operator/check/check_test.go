@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/operator/check"
 	"github.com/onceward/onceward/relay"
-	"github.com/onceward/onceward/relay/check"
 )
 
 func config(dsn string, brokers ...string) *relay.Config {

@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/onceward/onceward/internal/operator/check"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/relay"
-	"github.com/onceward/onceward/relay/check"
 )
 
 func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/relay/check"
+	"github.com/onceward/onceward/internal/operator/check"
 )
 
 func TestWhatAnOperatorPausedIsSeen(t *testing.T) {
