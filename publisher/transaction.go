@@ -15,7 +15,7 @@ import (
 // Defaults of [TransactionConfig].
 const (
 	DefaultCheckpointTopic    = "onceward.checkpoint"
-	DefaultTransactionTimeout = time.Minute
+	defaultTransactionTimeout = time.Minute
 )
 
 // maxMeta is the broker's default for offset.metadata.max.bytes.
@@ -59,7 +59,7 @@ type transactionFaults struct {
 func (c TransactionConfig) resolve() (TransactionConfig, error) {
 	c.faults.keepProducer = c.faults.keepProducer || fault.Is(fault.NoRotation)
 	setDefault(&c.Topic, DefaultCheckpointTopic)
-	setDefault(&c.Timeout, DefaultTransactionTimeout)
+	setDefault(&c.Timeout, defaultTransactionTimeout)
 	if c.ID == "" {
 		return c, configError("TransactionConfig.ID", `""`, "required: one per slot, stable over restarts")
 	}
