@@ -194,7 +194,7 @@ func (t *Transactional) Checkpoint() (Position, bool) {
 
 // Publish hands an event over and opens a transaction when none is open. It
 // blocks, and refuses events, as [Publisher.Publish] does; after a
-// [*RouteError] or a [*RecordError] the transaction is as it was before. An
+// [*RouteError] or a [*record.RowError] the transaction is as it was before. An
 // event for which nil was returned ends with the commit of its transaction.
 func (t *Transactional) Publish(ctx context.Context, ev Event) error {
 	p := t.publisher
