@@ -39,21 +39,21 @@ func checkPublication(ctx context.Context, conn *pgx.Conn, cfg Config) error {
 	}
 	switch {
 	case p.allTables:
-		return &StartError{Code: CodePublicationTables, What: fmt.Sprintf("publication %s is FOR ALL TABLES: the whole database would go through the relay", cfg.Publication),
+		return &StartError{Code: codePublicationTables, What: fmt.Sprintf("publication %s is FOR ALL TABLES: the whole database would go through the relay", cfg.Publication),
 			Cure: fmt.Sprintf("DROP PUBLICATION %s; %s", cfg.Publication, create)}
 	case p.covered != 3:
-		return &StartError{Code: CodePublicationTables,
+		return &StartError{Code: codePublicationTables,
 			What: fmt.Sprintf("publication %s covers %d of the 3 tables that the relay reads, without a row filter or column list", cfg.Publication, p.covered),
 			Cure: fmt.Sprintf("ALTER PUBLICATION %s SET TABLE %s;", cfg.Publication, tables)}
 	case p.foreign > 0:
-		return &StartError{Code: CodePublicationTables,
+		return &StartError{Code: codePublicationTables,
 			What: fmt.Sprintf("publication %s has %d tables or schemas besides the 3 tables that the relay reads: what they hold would go through the relay", cfg.Publication, p.foreign),
 			Cure: fmt.Sprintf("ALTER PUBLICATION %s SET TABLE %s;", cfg.Publication, tables)}
 	case !p.insert || p.others:
-		return &StartError{Code: CodePublicationActions, What: fmt.Sprintf("publication %s does not publish inserts and nothing else", cfg.Publication),
+		return &StartError{Code: codePublicationActions, What: fmt.Sprintf("publication %s does not publish inserts and nothing else", cfg.Publication),
 			Cure: fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert');", cfg.Publication)}
 	case !p.viaRoot:
-		return &StartError{Code: CodePublicationRoot, What: fmt.Sprintf("publication %s names the partitions and not the table", cfg.Publication),
+		return &StartError{Code: codePublicationRoot, What: fmt.Sprintf("publication %s names the partitions and not the table", cfg.Publication),
 			Cure: fmt.Sprintf("ALTER PUBLICATION %s SET (publish_via_partition_root = true);", cfg.Publication)}
 	}
 	return nil

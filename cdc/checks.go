@@ -82,28 +82,28 @@ func checkServer(ctx context.Context, conn *pgx.Conn, _ Config) error {
 	}
 	switch {
 	case version < minServerVersion:
-		return &StartError{Code: CodeVersion, What: fmt.Sprintf("the server has version %d, 15 is the oldest supported", version/10000), Cure: "upgrade PostgreSQL"}
+		return &StartError{Code: codeVersion, What: fmt.Sprintf("the server has version %d, 15 is the oldest supported", version/10000), Cure: "upgrade PostgreSQL"}
 	case standby:
-		return &StartError{Code: CodeStandby, What: "the server is a standby; checkpoints cannot be written there", Passing: true,
+		return &StartError{Code: codeStandby, What: "the server is a standby; checkpoints cannot be written there", Passing: true,
 			Cure: "put the primary into the DSN, or target_session_attrs=read-write with all of them: " + dsnPlace}
 	case readOnly:
 		return readOnlyError(ctx, conn, role)
 	case walLevel != "logical":
-		return &StartError{Code: CodeWALLevel, What: fmt.Sprintf("wal_level is %s, logical decoding needs logical", walLevel),
+		return &StartError{Code: codeWALLevel, What: fmt.Sprintf("wal_level is %s, logical decoding needs logical", walLevel),
 			Cure: "ALTER SYSTEM SET wal_level = 'logical'; and restart the server"}
 	case encoding != "UTF8":
-		return &StartError{Code: CodeEncoding, What: fmt.Sprintf("the database is encoded in %s; a character that UTF-8 lacks would stop the stream for ever", encoding),
+		return &StartError{Code: codeEncoding, What: fmt.Sprintf("the database is encoded in %s; a character that UTF-8 lacks would stop the stream for ever", encoding),
 			Cure: "move the outbox into a database with encoding UTF8"}
 	case !replication:
-		return &StartError{Code: CodeRole, What: fmt.Sprintf("role %q has no REPLICATION", role),
+		return &StartError{Code: codeRole, What: fmt.Sprintf("role %q has no REPLICATION", role),
 			Cure: fmt.Sprintf("ALTER ROLE %s REPLICATION;", pgx.Identifier{role}.Sanitize())}
 	}
 	return nil
 }
 
-// SchemaVersion is the migration of side outbox that the relay of this release needs. A
+// schemaVersion is the migration of side outbox that the relay of this release needs. A
 // later one is let pass: the schema of an upgrade comes while the old relay runs.
-const SchemaVersion = 14
+const schemaVersion = 14
 
 // checkSchema refuses the schema of an earlier release, also where only a function of
 // it is another. Where no migration was written down, or the role may not read it, the
@@ -117,8 +117,8 @@ func checkSchema(ctx context.Context, conn *pgx.Conn, _ Config) error {
 		return nil
 	case err != nil:
 		return fmt.Errorf("read onceward.outbox_migrations: %w", err)
-	case version < SchemaVersion:
-		return schemaBehind(nil, "its migration is %d, %d is needed", version, SchemaVersion)
+	case version < schemaVersion:
+		return schemaBehind(nil, "its migration is %d, %d is needed", version, schemaVersion)
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func checkSchema(ctx context.Context, conn *pgx.Conn, _ Config) error {
 // schemaBehind says that the schema is of an earlier release, and what shows it.
 func schemaBehind(err error, shown string, args ...any) *StartError {
 	return &StartError{
-		Code: CodeSchemaBehind, Err: err, What: "the schema of this database is of an earlier release than the relay: " + fmt.Sprintf(shown, args...),
+		Code: codeSchemaBehind, Err: err, What: "the schema of this database is of an earlier release than the relay: " + fmt.Sprintf(shown, args...),
 		Cure: "outboxctl migrate up --side outbox",
 	}
 }
@@ -151,7 +151,7 @@ func checkOneTable(ctx context.Context, conn *pgx.Conn, cfg Config, table string
 		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname = 'onceward' AND c.relname = $1`, table).Scan(&unlogged, &usable)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return &StartError{Code: CodeTableMissing, What: fmt.Sprintf("table onceward.%s does not exist in database %q", table, conn.Config().Database),
+		return &StartError{Code: codeTableMissing, What: fmt.Sprintf("table onceward.%s does not exist in database %q", table, conn.Config().Database),
 			Cure: "outboxctl migrate up --side outbox --relay " + relayOf(cfg.Publication) + " (it makes the table, or says what became of it)"}
 	}
 	if err != nil {
@@ -196,7 +196,7 @@ func checkSequence(ctx context.Context, conn *pgx.Conn) error {
 	case err != nil:
 		return fmt.Errorf("read the sequence of onceward.outbox: %w", err)
 	}
-	return &StartError{Code: CodeColumn, What: "sequence " + name + " gives out numbers in advance, in steps or again from its beginning: seq is no order of events",
+	return &StartError{Code: codeColumn, What: "sequence " + name + " gives out numbers in advance, in steps or again from its beginning: seq is no order of events",
 		Cure: "ALTER SEQUENCE " + name + " CACHE 1 INCREMENT 1 NO CYCLE; as its owner, then end the sessions" +
 			" of producers, which keep numbers that they have drawn. What was written meanwhile has its order in the stream alone, not in a repair or a replay"}
 }
@@ -215,7 +215,7 @@ func checkLayout(ctx context.Context, conn *pgx.Conn, t *table) error {
 		return fmt.Errorf("read columns of onceward.%s: %w", t.name, err)
 	}
 	if wrong := t.layout(r).wrong; wrong != nil {
-		return &StartError{Code: CodeColumn, What: wrong.Error(), Cure: "restore the column as docs/contract.md has it; ALTER TABLE … RENAME COLUMN … if it was renamed"}
+		return &StartError{Code: codeColumn, What: wrong.Error(), Cure: "restore the column as docs/contract.md has it; ALTER TABLE … RENAME COLUMN … if it was renamed"}
 	}
 	return nil
 }
@@ -238,7 +238,7 @@ var needed = []struct {
 func CheckOptional(ctx context.Context, conn *pgx.Conn, cfg Config) error {
 	err := checkNeeded(ctx, conn, cfg, true)
 	var start *StartError
-	if errors.As(err, &start) && start.Code == CodeRights {
+	if errors.As(err, &start) && start.Code == codeRights {
 		return nil
 	}
 	return err
@@ -272,7 +272,7 @@ func checkNeeded(ctx context.Context, conn *pgx.Conn, cfg Config, optional bool)
 		return fmt.Errorf("read rights of the role: %w", err)
 	}
 	if !there {
-		return &StartError{Code: CodeTableMissing, What: fmt.Sprintf("table %s does not exist: the schema is older than this relay, or somebody removed the table", table),
+		return &StartError{Code: codeTableMissing, What: fmt.Sprintf("table %s does not exist: the schema is older than this relay, or somebody removed the table", table),
 			Cure: "outboxctl migrate up --side outbox --relay " + relayOf(cfg.Publication) + " (it makes the table, or says what became of it)"}
 	}
 	return rightsError(ctx, conn, privilege, table)
@@ -289,7 +289,7 @@ func rightsError(ctx context.Context, conn *pgx.Conn, privilege, object string) 
 	for _, n := range needed {
 		grants = append(grants, fmt.Sprintf("GRANT %s ON onceward.%s TO %s;", n.privileges, strings.Join(n.tables, ", onceward."), name))
 	}
-	return &StartError{Code: CodeRights, What: fmt.Sprintf("role %q has no %s on %s", role, privilege, object),
+	return &StartError{Code: codeRights, What: fmt.Sprintf("role %q has no %s on %s", role, privilege, object),
 		Cure: fmt.Sprintf("outboxctl migrate roles --side outbox --apply, if the role is a member of the relay's (onceward_relay, unless --prefix says otherwise); "+
 			"who manages roles by hand: GRANT USAGE ON SCHEMA onceward TO %s; %s", name, strings.Join(grants, " "))}
 }

@@ -36,7 +36,7 @@ func readOnlyError(ctx context.Context, conn *pgx.Conn, role string) error {
 	default:
 		where, cure = "for the whole server ("+source+")", fmt.Sprintf("ALTER SYSTEM SET %s = off; SELECT pg_catalog.pg_reload_conf();", setting)
 	}
-	return &StartError{Code: CodeReadOnly, What: fmt.Sprintf("%s is on %s, so no checkpoint can be written", setting, where), Cure: cure, Passing: true}
+	return &StartError{Code: codeReadOnly, What: fmt.Sprintf("%s is on %s, so no checkpoint can be written", setting, where), Cure: cure, Passing: true}
 }
 
 // checkRowSecurity refuses a table whose rows are filtered for the relay's role,
@@ -105,7 +105,7 @@ func rowSecurityError(table, role string, err error) *StartError {
 		who = "role " + alter
 	}
 	return &StartError{
-		Code: CodeRowSecurity, Err: err,
+		Code: codeRowSecurity, Err: err,
 		What: fmt.Sprintf("row-level security of %s would hide rows from %s, and what is not seen would count as published or as not there", name, who),
 		Cure: fmt.Sprintf("ALTER ROLE %s BYPASSRLS; or, if nobody needs the policies: ALTER TABLE %s DISABLE ROW LEVEL SECURITY;", alter, name),
 	}

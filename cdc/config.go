@@ -11,7 +11,7 @@ import (
 
 // Defaults of [Config].
 const (
-	DefaultQueueBytes     = 16 << 20
+	defaultQueueBytes     = 16 << 20
 	DefaultStatusInterval = time.Second
 )
 
@@ -64,7 +64,7 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	}
 	if c.QueueBytes == 0 {
-		c.QueueBytes = DefaultQueueBytes
+		c.QueueBytes = defaultQueueBytes
 	}
 	if c.QueueBytes < 1<<16 {
 		return c, fmt.Errorf("cdc config: QueueBytes %d: want at least 65536", c.QueueBytes)

@@ -14,23 +14,24 @@ import (
 // and lives.
 const peerTimeout = 30 * time.Second
 
-// ConnectTimeout is how long a connect may take, login included, when the DSN has
+// connectTimeout is how long a connect may take, login included, when the DSN has
 // no connect_timeout.
-const ConnectTimeout = 10 * time.Second
+const connectTimeout = 10 * time.Second
 
-// Bound makes a configuration's connections by [Dial], and bounds how long a
-// connect may take.
+// Bound makes a configuration's connections find a peer that is dead although
+// nothing is read from it for minutes, and bounds how long a connect may take: to
+// 10 seconds where the DSN has no connect_timeout.
 func Bound(conf *pgconn.Config) {
-	conf.DialFunc = Dial
+	conf.DialFunc = dial
 	if conf.ConnectTimeout == 0 {
-		conf.ConnectTimeout = ConnectTimeout
+		conf.ConnectTimeout = connectTimeout
 	}
 }
 
-// Dial connects with TCP keepalive and, on Linux, TCP_USER_TIMEOUT set, so that a
+// dial connects with TCP keepalive and, on Linux, TCP_USER_TIMEOUT set, so that a
 // dead peer is found although nothing is read from it for minutes. It fits
 // pgconn.Config.DialFunc.
-func Dial(ctx context.Context, network, address string) (net.Conn, error) {
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{
 		Control:         setUserTimeout,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},

@@ -11,7 +11,7 @@ import (
 // A connect has a limit, and the DSN's counts when it has one.
 func TestBoundGivesAConnectALimit(t *testing.T) {
 	for dsn, want := range map[string]time.Duration{
-		"host=db user=u sslmode=disable": ConnectTimeout, "host=db user=u sslmode=disable connect_timeout=3": 3 * time.Second,
+		"host=db user=u sslmode=disable": connectTimeout, "host=db user=u sslmode=disable connect_timeout=3": 3 * time.Second,
 		"postgres://u@db/d?sslmode=disable&connect_timeout=60": time.Minute,
 	} {
 		conf, err := pgconn.ParseConfig(dsn)

@@ -17,17 +17,17 @@ func TestExplainConnect(t *testing.T) {
 		sqlState, message, code string
 		passing                 bool
 	}{
-		{"28P01", `password authentication failed for user "relay"`, CodeLogin, false},
-		{"28000", `role "relay" is not permitted to log in`, CodeLogin, false},
-		{"28000", `no pg_hba.conf entry for host "10.0.0.1", user "relay", database "app", no encryption`, CodeHBA, false},
-		{"3D000", `database "app" does not exist`, CodeDatabaseMissing, false},
-		{"42501", `must be superuser or replication role to start walsender`, CodeRole, false},              // 15
-		{"42501", `permission denied to start WAL sender`, CodeRole, false},                                 // 16 and newer
-		{"08P01", `unsupported startup parameter: replication`, CodePooler, false},                          // PgBouncer before 1.23
-		{"08P01", `unsupported startup parameter: search_path`, CodePooler, false},                          // on the ordinary connection
-		{"53300", `number of requested standby connections exceeds max_wal_senders`, CodeConnections, true}, // somebody will leave
-		{"53300", `too many connections for role "relay"`, CodeConnections, true},
-		{"53300", `too many connections for database "app"`, CodeConnections, true},
+		{"28P01", `password authentication failed for user "relay"`, codeLogin, false},
+		{"28000", `role "relay" is not permitted to log in`, codeLogin, false},
+		{"28000", `no pg_hba.conf entry for host "10.0.0.1", user "relay", database "app", no encryption`, codeHBA, false},
+		{"3D000", `database "app" does not exist`, codeDatabaseMissing, false},
+		{"42501", `must be superuser or replication role to start walsender`, codeRole, false},              // 15
+		{"42501", `permission denied to start WAL sender`, codeRole, false},                                 // 16 and newer
+		{"08P01", `unsupported startup parameter: replication`, codePooler, false},                          // PgBouncer before 1.23
+		{"08P01", `unsupported startup parameter: search_path`, codePooler, false},                          // on the ordinary connection
+		{"53300", `number of requested standby connections exceeds max_wal_senders`, codeConnections, true}, // somebody will leave
+		{"53300", `too many connections for role "relay"`, codeConnections, true},
+		{"53300", `too many connections for database "app"`, codeConnections, true},
 	} {
 		answer := &pgconn.PgError{Code: tc.sqlState, Message: tc.message}
 		err := ExplainConnect(answer, conf)
@@ -59,7 +59,7 @@ func TestExplainFiltered(t *testing.T) {
 		err := ExplainFiltered(answer)
 		var start *StartError
 		require.ErrorAs(t, err, &start)
-		require.Equal(t, CodeRowSecurity, start.Code)
+		require.Equal(t, codeRowSecurity, start.Code)
 		require.False(t, start.Passing)
 		require.Contains(t, start.What, "onceward.outbox")
 		require.Contains(t, start.Cure, "BYPASSRLS")
@@ -75,6 +75,6 @@ func TestExplainFiltered(t *testing.T) {
 	for _, code := range []string{"42703", "42883"} {
 		var start *StartError
 		require.ErrorAs(t, ExplainRefused(&pgconn.PgError{Code: code, Message: "column p.attachings does not exist"}), &start)
-		require.Equal(t, CodeSchemaBehind, start.Code)
+		require.Equal(t, codeSchemaBehind, start.Code)
 	}
 }

@@ -97,7 +97,8 @@ type Control struct {
 	AggregateType string
 	AggregateID   []byte // nil: the word is about one letter
 	// Payload and Headers replace the letter's in an edit; nil leaves them as
-	// they are, unless PayloadNull makes a tombstone of the event.
+	// they are, unless PayloadNull makes a tombstone of the event. A discard with
+	// PayloadNull was said together with the word skip.
 	Payload     []byte
 	PayloadNull bool
 	Headers     []byte // the text of the jsonb
@@ -106,11 +107,6 @@ type Control struct {
 	TxID        uint64 // xid8 of the transaction that wrote it
 	Seq         int64  // order of the words
 }
-
-// BesideSkip reports whether a discard was said together with the word skip, by
-// which a relay may have ended the event before it reads this: it is for a letter
-// that was written meanwhile, and counts as long as that word stands.
-func (c *Control) BesideSkip() bool { return c.Action == ActionDiscard && c.PayloadNull }
 
 // What an item costs beside the bytes of its values, rounded up: the Item, the
 // structs that it points to and the slack of their memory.

@@ -223,11 +223,11 @@ func TestARowWithoutIdentityStops(t *testing.T) {
 func TestCheckDemandsAllTables(t *testing.T) {
 	onVersions(t, func(t *testing.T, d *database) {
 		for _, tc := range []struct{ spoil, code, says, mend string }{
-			{`ALTER PUBLICATION {p} DROP TABLE onceward.replays`, cdc.CodePublicationTables, "covers 2 of the 3 tables", ""},
-			{`ALTER PUBLICATION {p} DROP TABLE onceward.controls`, cdc.CodePublicationTables, "covers 2 of the 3 tables", ""},
-			{`ALTER TABLE onceward.replays RENAME COLUMN replay_group TO g`, cdc.CodeColumn, "onceward.replays: column replay_group", `ALTER TABLE onceward.replays RENAME COLUMN g TO replay_group`},
-			{`ALTER TABLE onceward.controls ALTER COLUMN reason TYPE bytea USING ''`, cdc.CodeColumn, "onceward.controls: column reason has type", `ALTER TABLE onceward.controls ALTER COLUMN reason TYPE text USING ''`},
-			{`ALTER TABLE onceward.controls RENAME TO words`, cdc.CodeTableMissing, "table onceward.controls does not exist", `ALTER TABLE onceward.words RENAME TO controls`},
+			{`ALTER PUBLICATION {p} DROP TABLE onceward.replays`, "PUBLICATION_TABLES", "covers 2 of the 3 tables", ""},
+			{`ALTER PUBLICATION {p} DROP TABLE onceward.controls`, "PUBLICATION_TABLES", "covers 2 of the 3 tables", ""},
+			{`ALTER TABLE onceward.replays RENAME COLUMN replay_group TO g`, "COLUMN", "onceward.replays: column replay_group", `ALTER TABLE onceward.replays RENAME COLUMN g TO replay_group`},
+			{`ALTER TABLE onceward.controls ALTER COLUMN reason TYPE bytea USING ''`, "COLUMN", "onceward.controls: column reason has type", `ALTER TABLE onceward.controls ALTER COLUMN reason TYPE text USING ''`},
+			{`ALTER TABLE onceward.controls RENAME TO words`, "TABLE_MISSING", "table onceward.controls does not exist", `ALTER TABLE onceward.words RENAME TO controls`},
 		} {
 			replace := strings.NewReplacer("{p}", d.cfg.Publication)
 			d.execute(replace.Replace(tc.spoil))
@@ -262,7 +262,7 @@ func TestCheckDemandsTheRelaysRights(t *testing.T) {
 		refused := func() (what, grants string) {
 			var start *cdc.StartError
 			require.ErrorAs(t, check(), &start)
-			require.Equal(t, cdc.CodeRights, start.Code)
+			require.Equal(t, "RIGHTS", start.Code)
 			_, grants, byHand := strings.Cut(start.Cure, "by hand: ")
 			require.True(t, byHand, start.Cure)
 			return start.What, grants
@@ -294,6 +294,6 @@ func TestCheckDemandsTheRelaysRights(t *testing.T) {
 		d.execute(`DROP TABLE onceward.control_results`)
 		var start *cdc.StartError
 		require.ErrorAs(t, check(), &start)
-		require.Equal(t, cdc.CodeTableMissing, start.Code)
+		require.Equal(t, "TABLE_MISSING", start.Code)
 	})
 }

@@ -212,7 +212,7 @@ func TestConfigNamesFieldAndValue(t *testing.T) {
 	}
 	c, err := good.withDefaults()
 	require.NoError(t, err)
-	require.Equal(t, DefaultQueueBytes, c.QueueBytes)
+	require.Equal(t, defaultQueueBytes, c.QueueBytes)
 	require.Equal(t, DefaultStatusInterval, c.StatusInterval)
 }
 

@@ -11,5 +11,5 @@ import (
 func TestSchemaVersion(t *testing.T) {
 	steps, err := os.ReadDir("../migrations/outbox")
 	require.NoError(t, err)
-	require.Len(t, steps, SchemaVersion, "one file is one version")
+	require.Len(t, steps, schemaVersion, "one file is one version")
 }

@@ -31,15 +31,15 @@ func EnsureSlot(ctx context.Context, conn *pgx.Conn, cfg Config, existed bool) e
 		return fmt.Errorf("look up slot %s: %w", cfg.Slot, err)
 	}
 	if database != "" && !ours {
-		return &StartError{Code: CodeSlotForeign, What: fmt.Sprintf("slot %s exists and is of database %q: slots are of the whole server, and some relay of that database uses it or did", cfg.Slot, database),
+		return &StartError{Code: codeSlotForeign, What: fmt.Sprintf("slot %s exists and is of database %q: slots are of the whole server, and some relay of that database uses it or did", cfg.Slot, database),
 			Cure: "give this relay another name, or another postgres.slot.name, if it has never run; one that has run begins anew under another slot, over the whole outbox"}
 	}
 	if plugin != "pgoutput" {
-		return &StartError{Code: CodeSlotForeign, What: fmt.Sprintf("slot %s exists, but with plugin %s, where pgoutput is needed", cfg.Slot, plugin),
+		return &StartError{Code: codeSlotForeign, What: fmt.Sprintf("slot %s exists, but with plugin %s, where pgoutput is needed", cfg.Slot, plugin),
 			Cure: "give the relay another name, or drop that slot if nothing uses it: " + dropSlot(cfg.Slot)}
 	}
 	if twoPhase {
-		return &StartError{Code: CodeSlotForeign, What: fmt.Sprintf("slot %s was made with two_phase: it brings transactions when they are prepared, and an event counts when it is committed", cfg.Slot),
+		return &StartError{Code: codeSlotForeign, What: fmt.Sprintf("slot %s was made with two_phase: it brings transactions when they are prepared, and an event counts when it is committed", cfg.Slot),
 			Cure: "drop that slot, the relay makes it anew, and what a relay had not published by then becomes a gap: " + dropSlot(cfg.Slot)}
 	}
 	if walStatus == "lost" {
@@ -97,7 +97,7 @@ func CheckSlotsLeft(ctx context.Context, conn *pgx.Conn, cfg Config) error {
 }
 
 func slotsExhausted(cfg Config, err error) error {
-	return &StartError{Code: CodeSlotsExhausted, What: fmt.Sprintf("slot %s cannot be made: every replication slot of the server is in use", cfg.Slot),
+	return &StartError{Code: codeSlotsExhausted, What: fmt.Sprintf("slot %s cannot be made: every replication slot of the server is in use", cfg.Slot),
 		Cure: "drop a slot that nobody needs (SELECT slot_name, active FROM pg_catalog.pg_replication_slots;), or raise max_replication_slots and restart the server", Err: err}
 }
 

@@ -33,36 +33,40 @@ func (e *StartError) Error() string {
 // Unwrap returns what the server said.
 func (e *StartError) Unwrap() error { return e.Err }
 
-// Codes of [StartError].
+// Codes of [StartError] that a relay acts on; docs/codes.md has all of them.
 const (
-	CodeLogin              = "LOGIN_REFUSED"
-	CodeHBA                = "HOST_NOT_ALLOWED"
-	CodeDatabaseMissing    = "DATABASE_MISSING"
-	CodePooler             = "POOLER"
-	CodeConnections        = "TOO_MANY_CONNECTIONS"
-	CodeVersion            = "VERSION_TOO_OLD"
-	CodeWALLevel           = "WAL_LEVEL"
-	CodeEncoding           = "ENCODING"
-	CodeRole               = "ROLE_WITHOUT_REPLICATION"
-	CodeStandby            = "SERVER_IS_STANDBY"
-	CodeReadOnly           = "READ_ONLY"
-	CodeTableMissing       = "TABLE_MISSING"
 	CodeTableUnlogged      = "TABLE_UNLOGGED"
-	CodeColumn             = "COLUMN"
-	CodeRights             = "RIGHTS"
-	CodeRowSecurity        = "ROW_SECURITY"
-	CodeSchemaBehind       = "SCHEMA_BEHIND"
 	CodeNoPartition        = "NO_PARTITION"
 	CodeDefaultPartition   = "DEFAULT_PARTITION"
 	CodePublicationMissing = "PUBLICATION_MISSING"
-	CodePublicationActions = "PUBLICATION_ACTIONS"
-	CodePublicationRoot    = "PUBLICATION_ROOT"
-	CodePublicationTables  = "PUBLICATION_TABLES"
 	CodeSlotMissing        = "SLOT_MISSING"
-	CodeSlotForeign        = "SLOT_FOREIGN"
 	CodeSlotLost           = "SLOT_LOST"
-	CodeSlotsExhausted     = "SLOTS_EXHAUSTED"
 	CodeLockHeld           = "LOCK_HELD"
+)
+
+// The other codes, for whoever reads them.
+const (
+	codeLogin              = "LOGIN_REFUSED"
+	codeHBA                = "HOST_NOT_ALLOWED"
+	codeDatabaseMissing    = "DATABASE_MISSING"
+	codePooler             = "POOLER"
+	codeConnections        = "TOO_MANY_CONNECTIONS"
+	codeVersion            = "VERSION_TOO_OLD"
+	codeWALLevel           = "WAL_LEVEL"
+	codeEncoding           = "ENCODING"
+	codeRole               = "ROLE_WITHOUT_REPLICATION"
+	codeStandby            = "SERVER_IS_STANDBY"
+	codeReadOnly           = "READ_ONLY"
+	codeTableMissing       = "TABLE_MISSING"
+	codeColumn             = "COLUMN"
+	codeRights             = "RIGHTS"
+	codeRowSecurity        = "ROW_SECURITY"
+	codeSchemaBehind       = "SCHEMA_BEHIND"
+	codePublicationActions = "PUBLICATION_ACTIONS"
+	codePublicationRoot    = "PUBLICATION_ROOT"
+	codePublicationTables  = "PUBLICATION_TABLES"
+	codeSlotForeign        = "SLOT_FOREIGN"
+	codeSlotsExhausted     = "SLOTS_EXHAUSTED"
 )
 
 // hbaType is the kind of line of pg_hba.conf that lets such a connection in.
@@ -88,31 +92,31 @@ func ExplainConnect(err error, conf *pgconn.Config) error {
 	}
 	switch {
 	case pg.Code == "28P01":
-		return &StartError{Code: CodeLogin, What: fmt.Sprintf("the server refused the password of role %q", user),
+		return &StartError{Code: codeLogin, What: fmt.Sprintf("the server refused the password of role %q", user),
 			Cure: fmt.Sprintf("ALTER ROLE %q PASSWORD …, or put the right one into the DSN: "+dsnPlace, user), Err: err}
 	case pg.Code == "28000" && strings.Contains(pg.Message, "pg_hba.conf"):
-		return &StartError{Code: CodeHBA, What: fmt.Sprintf("pg_hba.conf lets role %q not connect to database %q from here", user, database),
+		return &StartError{Code: codeHBA, What: fmt.Sprintf("pg_hba.conf lets role %q not connect to database %q from here", user, database),
 			Cure: fmt.Sprintf("add a line `%s %s %s ADDRESS scram-sha-256` to pg_hba.conf and SELECT pg_catalog.pg_reload_conf();", hbaType(conf), database, user), Err: err}
 	case pg.Code == "28000":
-		return &StartError{Code: CodeLogin, What: fmt.Sprintf("role %q may not log in", user),
+		return &StartError{Code: codeLogin, What: fmt.Sprintf("role %q may not log in", user),
 			Cure: fmt.Sprintf("CREATE ROLE %[1]q LOGIN REPLICATION …; or ALTER ROLE %[1]q LOGIN;", user), Err: err}
 	case pg.Code == "3D000":
-		return &StartError{Code: CodeDatabaseMissing, What: fmt.Sprintf("database %q does not exist", database),
+		return &StartError{Code: codeDatabaseMissing, What: fmt.Sprintf("database %q does not exist", database),
 			Cure: "name the database of the outbox in the DSN: " + dsnPlace, Err: err}
 	case pg.Code == "42501" && strings.Contains(pg.Message, "replication"), pg.Code == "42501" && strings.Contains(pg.Message, "WAL sender"):
-		return &StartError{Code: CodeRole, What: fmt.Sprintf("role %q has no REPLICATION", user),
+		return &StartError{Code: codeRole, What: fmt.Sprintf("role %q has no REPLICATION", user),
 			Cure: fmt.Sprintf("ALTER ROLE %q REPLICATION;", user), Err: err}
 	case pg.Code == "08P01" && (strings.Contains(pg.Message, "replication") || strings.Contains(pg.Message, "startup parameter")):
-		return &StartError{Code: CodePooler, What: "what answers is a connection pooler, which cannot carry logical replication",
+		return &StartError{Code: codePooler, What: "what answers is a connection pooler, which cannot carry logical replication",
 			Cure: "put the address of PostgreSQL itself into the relay's DSN; the producers may keep the pooler: " + dsnPlace, Err: err}
 	case pg.Code == "53300" && strings.Contains(pg.Message, "for role"):
-		return &StartError{Code: CodeConnections, What: fmt.Sprintf("role %q has no connection left of its own limit", user), Passing: true,
+		return &StartError{Code: codeConnections, What: fmt.Sprintf("role %q has no connection left of its own limit", user), Passing: true,
 			Cure: fmt.Sprintf("ALTER ROLE %q CONNECTION LIMIT -1;", user), Err: err}
 	case pg.Code == "53300" && strings.Contains(pg.Message, "for database"):
-		return &StartError{Code: CodeConnections, What: fmt.Sprintf("database %q has no connection left of its own limit", database), Passing: true,
+		return &StartError{Code: codeConnections, What: fmt.Sprintf("database %q has no connection left of its own limit", database), Passing: true,
 			Cure: "raise the CONNECTION LIMIT of the database", Err: err}
 	case pg.Code == "53300":
-		return &StartError{Code: CodeConnections, What: "the server has no connection or walsender left", Passing: true,
+		return &StartError{Code: codeConnections, What: "the server has no connection or walsender left", Passing: true,
 			Cure: "end sessions that nobody needs (SELECT * FROM pg_catalog.pg_stat_replication;), or raise max_wal_senders or max_connections and restart the server", Err: err}
 	}
 	return err

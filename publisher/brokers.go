@@ -119,7 +119,7 @@ func (b *brokers) distrust(address string) error {
 		config.ServerName = host
 	}
 	err = tls.Client(raw, config).Handshake() //nolint:noctx // bounded by the deadline, and by the wire's cut
-	if err != nil && Classify(err) == ClassRelay {
+	if err != nil && classify(err) == classRelay {
 		return err
 	}
 	return nil

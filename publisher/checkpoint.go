@@ -9,9 +9,6 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// ErrCheckpoint is matched by every [CheckpointError].
-var ErrCheckpoint = errors.New("checkpoint topic unusable")
-
 // policyName is the topic setting that says what becomes of old records.
 const policyName = "cleanup.policy"
 
@@ -30,9 +27,6 @@ type CheckpointError struct {
 func (e *CheckpointError) Error() string {
 	return fmt.Sprintf("checkpoint topic %q %s; %s", e.Topic, e.Reason, e.Cure)
 }
-
-// Is reports whether target is [ErrCheckpoint].
-func (e *CheckpointError) Is(target error) bool { return target == ErrCheckpoint }
 
 // checkCheckpoint looks at the checkpoint topic, and makes it when it is missing
 // and may be made.

@@ -10,81 +10,76 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// Class is what an error of the Kafka client is about, and so what has to
+// errorClass is what an error of the Kafka client is about, and so what has to
 // change before a new try can do better.
-type Class int
+type errorClass int
 
 const (
-	// ClassTransient: the cluster or the network, for now. Try again.
-	ClassTransient Class = iota
-	// ClassRoute: one topic. Hold its events, let others pass.
-	ClassRoute
-	// ClassRecord: one record, or the batch that it was in.
-	ClassRecord
-	// ClassRelay: the relay as a whole: its credentials, its rights, its
+	// classTransient: the cluster or the network, for now. Try again.
+	classTransient errorClass = iota
+	// classRoute: one topic. Hold its events, let others pass.
+	classRoute
+	// classRecord: one record, or the batch that it was in.
+	classRecord
+	// classRelay: the relay as a whole: its credentials, its rights, its
 	// settings, its version. Nothing can be published until an operator acts.
-	ClassRelay
-	// ClassProducer: the producer's own state; a new one cures it.
-	ClassProducer
+	classRelay
+	// classProducer: the producer's own state; a new one cures it.
+	classProducer
 )
-
-// String returns transient, route, record, relay or producer.
-func (c Class) String() string {
-	return [...]string{"transient", "route", "record", "relay", "producer"}[c]
-}
 
 // kind is one row of what is known about errors. The first match counts.
 type kind struct {
-	class  Class
+	class  errorClass
 	errors []error
 	advice string // {max} stands for max_message_bytes
 }
 
 var kinds = []kind{
 	{
-		ClassRoute,
+		classRoute,
 		[]error{sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge},
 		"the broker refused a whole batch as too large: max.message.bytes of the topic is below max_message_bytes = {max} of the relay; " +
 			"raise the one or lower the other (and allow DESCRIBE_CONFIGS on the topic, so that this is seen before)",
 	},
 	{
-		ClassRoute,
+		classRoute,
 		[]error{sarama.ErrTopicAuthorizationFailed},
 		"the relay's principal may not write; grant WRITE and DESCRIBE on the topic",
 	},
 	{
-		ClassRoute,
+		classRoute,
 		[]error{sarama.ErrUnknownTopicOrPartition, sarama.ErrInvalidTopic, sarama.ErrInvalidPartition},
 		"the topic, or this partition of it, is no more; create it, or correct the route",
 	},
 	{
-		ClassRecord,
+		classRecord,
 		[]error{sarama.ErrInvalidRecord, sarama.ErrUnsupportedForMessageFormat},
 		"the broker's validation refused a record; see the topic's settings (cleanup.policy) and the broker's log",
 	},
 	{
-		ClassRoute, // the relay stamps all records by its own clock
+		classRoute, // the relay stamps all records by its own clock
 		[]error{sarama.ErrInvalidTimestamp},
 		"this relay's clock and the broker's differ by more than message.timestamp.after.max.ms and message.timestamp.before.max.ms of the topic allow; " +
 			"compare `date -u` on both machines, and set the clock that is wrong",
 	},
 	{
-		ClassRelay,
+		classRelay,
 		[]error{sarama.ErrClusterAuthorizationFailed, sarama.ErrTransactionalIDAuthorizationFailed, sarama.ErrGroupAuthorizationFailed},
 		"the relay's principal may not do this; grant WRITE and DESCRIBE on the topics, on its transactional id and READ on its group (and IDEMPOTENT_WRITE on clusters older than 2.8)",
 	},
 	{
-		ClassRelay,
+		classRelay,
 		[]error{sarama.ErrSASLAuthenticationFailed, sarama.ErrUnsupportedSASLMechanism, sarama.ErrIllegalSASLState, sarama.ErrSecurityDisabled},
 		"the broker does not accept the relay's credentials; see kafka.sasl",
 	},
 	{
-		ClassRelay,
+		classRelay,
 		[]error{sarama.ErrUnsupportedVersion, sarama.ErrUnsupportedCompressionType, sarama.ErrInvalidTransactionTimeout, sarama.ErrInvalidRequest},
 		"the brokers do not understand this: they must be 2.8 or newer; see kafka.compression, and kafka.transaction.timeout beside the brokers' transaction.max.timeout.ms",
 	},
 	{
-		ClassProducer,
+		classProducer,
 		[]error{
 			sarama.ErrOutOfOrderSequenceNumber, sarama.ErrUnknownProducerID, sarama.ErrInvalidProducerEpoch,
 			sarama.ErrProducerFenced, sarama.ErrInvalidProducerIDMapping, sarama.ErrDuplicateSequenceNumber,
@@ -93,12 +88,12 @@ var kinds = []kind{
 		"the broker no longer knows this producer; a new producer cures it, nothing to do unless it repeats",
 	},
 	{
-		ClassTransient,
+		classTransient,
 		[]error{sarama.ErrConcurrentTransactions},
 		"the transaction before has not ended for longer than the retries last; look at the leaders of the partitions it wrote to with kafka-topics.sh --describe",
 	},
 	{
-		ClassTransient,
+		classTransient,
 		[]error{
 			sarama.ErrNotEnoughReplicas, sarama.ErrNotEnoughReplicasAfterAppend, sarama.ErrLeaderNotAvailable,
 			sarama.ErrNotLeaderForPartition, sarama.ErrRequestTimedOut, sarama.ErrKafkaStorageError, sarama.ErrOutOfBrokers,
@@ -114,7 +109,7 @@ const noAdvice = "unexpected; the relay connects anew and publishes again from i
 
 // untrusted is what TLS says about either side's certificate.
 var untrusted = kind{
-	class:  ClassRelay,
+	class:  classRelay,
 	advice: "one side does not accept the other's certificate, which may have expired or been replaced; see kafka.tls and the broker's ssl.* settings",
 }
 
@@ -131,12 +126,12 @@ func kindOf(err error) kind {
 			}
 		}
 	}
-	return kind{class: ClassTransient, advice: noAdvice}
+	return kind{class: classTransient, advice: noAdvice}
 }
 
-// Classify returns the class of an error of sarama's, however wrapped. What it
+// classify returns the class of an error of sarama's, however wrapped. What it
 // does not know is transient: to try again does no harm. It is pure.
-func Classify(err error) Class { return kindOf(err).class }
+func classify(err error) errorClass { return kindOf(err).class }
 
 // advise returns what to do about an error of the producer. It is pure.
 func advise(err error, maxMessageBytes int) string {
@@ -150,13 +145,13 @@ func explain(failure *sarama.ProducerError, s *settings) error {
 	err := fmt.Errorf("%w: publish to topic %q partition %d: %w: %s",
 		ErrFailed, topic, failure.Msg.Partition, failure.Err, advise(failure.Err, s.MaxMessageBytes))
 	tooLarge := errors.Is(failure.Err, sarama.ErrMessageSizeTooLarge) || errors.Is(failure.Err, sarama.ErrMessageSetSizeTooLarge)
-	class := Classify(failure.Err)
+	class := classify(failure.Err)
 	switch {
-	case tooLarge && (!r.alone() || !r.topic.proven()), class == ClassRecord && !r.alone():
+	case tooLarge && (!r.alone() || !r.topic.proven()), class == classRecord && !r.alone():
 		return &NarrowError{Topic: topic, Err: err}
-	case tooLarge, class == ClassRecord:
+	case tooLarge, class == classRecord:
 		return &RefusedError{Topic: topic, ID: r.id, Err: fmt.Errorf("record %s, alone in its batch: %w", r.id, err)}
-	case class == ClassRoute:
+	case class == classRoute:
 		return &LostRouteError{Route: topic, Err: err}
 	}
 	return err

@@ -17,15 +17,15 @@ import (
 
 // Defaults of [Config].
 const (
-	DefaultClientID          = "onceward"
-	DefaultVersion           = "2.8.0"
-	DefaultCompression       = "lz4"
-	DefaultMaxMessageBytes   = 1_000_000
-	DefaultMaxInFlightBytes  = 16 << 20
-	DefaultTopicRefresh      = time.Minute
-	DefaultReplicationFactor = 3
-	DefaultPartitions        = 12
-	DefaultMaxCreated        = 1000
+	defaultClientID          = "onceward"
+	defaultVersion           = "2.8.0"
+	defaultCompression       = "lz4"
+	defaultMaxMessageBytes   = 1_000_000
+	defaultMaxInFlightBytes  = 16 << 20
+	defaultTopicRefresh      = time.Minute
+	defaultReplicationFactor = 3
+	defaultPartitions        = 12
+	defaultMaxCreated        = 1000
 )
 
 // SASL mechanisms.
@@ -188,17 +188,17 @@ func (c Config) resolve() (*settings, error) {
 }
 
 func (c Config) withDefaults() Config {
-	setDefault(&c.ClientID, DefaultClientID)
-	setDefault(&c.Version, DefaultVersion)
-	setDefault(&c.Compression, DefaultCompression)
-	setDefault(&c.MaxMessageBytes, DefaultMaxMessageBytes)
-	setDefault(&c.MaxInFlightBytes, DefaultMaxInFlightBytes)
-	setDefault(&c.TopicRefresh, DefaultTopicRefresh)
+	setDefault(&c.ClientID, defaultClientID)
+	setDefault(&c.Version, defaultVersion)
+	setDefault(&c.Compression, defaultCompression)
+	setDefault(&c.MaxMessageBytes, defaultMaxMessageBytes)
+	setDefault(&c.MaxInFlightBytes, defaultMaxInFlightBytes)
+	setDefault(&c.TopicRefresh, defaultTopicRefresh)
 	setDefault(&c.HeaderStyle, record.StyleOnceward)
 	setDefault(&c.PartitionChange, PartitionsGoOn)
-	setDefault(&c.Topics.Partitions, DefaultPartitions)
-	setDefault(&c.Topics.ReplicationFactor, DefaultReplicationFactor)
-	setDefault(&c.Topics.MaxCreated, DefaultMaxCreated)
+	setDefault(&c.Topics.Partitions, defaultPartitions)
+	setDefault(&c.Topics.ReplicationFactor, defaultReplicationFactor)
+	setDefault(&c.Topics.MaxCreated, defaultMaxCreated)
 	if c.Memory == nil {
 		c.Memory = new(Memory)
 	}

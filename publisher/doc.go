@@ -70,7 +70,7 @@
 //     anything is handed over and without waiting for the network. Call again
 //     later; the topic is looked up in the background, at most once a second.
 //   - A topic whose limit is below a batch of ours: its records go one by one. A
-//     record beyond the limit is a [RecordError], once the limit was asked for
+//     record beyond the limit is a [record.RowError], once the limit was asked for
 //     again, which Publish waits for, at most once a second.
 //   - A topic that vanishes, or may no longer be written, with events in flight:
 //     the publisher fails with a [LostRouteError].
@@ -78,7 +78,7 @@
 //     publisher fails with a [NarrowError]; the next one, told so, sends that
 //     topic's records one by one, and fails with a [RefusedError] at the one
 //     that is to blame.
-//   - A row that can never become a record: [RecordError] from Publish. Nothing
+//   - A row that can never become a record: [record.RowError] from Publish. Nothing
 //     was handed over, and its neighbours are not touched.
 //   - Credentials or certificates that are no longer accepted, and anything else
 //     that the producer gives up on: [Publisher.Failed].

@@ -14,7 +14,7 @@ import (
 var (
 	// ErrRoute is matched by every [RouteError].
 	ErrRoute = errors.New("route unusable")
-	// ErrRecord is matched by every [RecordError].
+	// ErrRecord is matched by every [record.RowError].
 	ErrRecord = record.ErrRow
 	// ErrFailed: the producer gave up on an event. Make a new Publisher and
 	// publish again from the first event that was not acknowledged.
@@ -61,9 +61,6 @@ func (e *RouteError) Advice() string { return strings.ReplaceAll(e.Cure, "{topic
 
 // Is reports whether target is [ErrRoute].
 func (e *RouteError) Is(target error) bool { return target == ErrRoute }
-
-// RecordError says why a row can never become a record. Nothing was handed over.
-type RecordError = record.RowError
 
 // PartitionError says that a topic has another partition count than the events
 // before were placed by, and that the configuration wants a halt then. Only an

@@ -22,6 +22,13 @@ var (
 	MaxOrigins   = maxOrigins
 )
 
+// Defaults that the tests outside the package may use.
+const (
+	DefaultMaxMessageBytes  = defaultMaxMessageBytes
+	DefaultMaxInFlightBytes = defaultMaxInFlightBytes
+	DefaultTopicRefresh     = defaultTopicRefresh
+)
+
 // ProducerConfig builds the sarama configuration of a Config.
 func ProducerConfig(cfg Config) (*sarama.Config, error) {
 	s, err := cfg.resolve()

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/record"
 )
 
 // batches notes how many records each batch of the topic has.
@@ -87,12 +88,12 @@ func TestRecordBeyondTheTopicsLimitIsPoison(t *testing.T) {
 		large := event(1, "a", strings.Repeat("x", 60_000))
 		publishNumbered(t, p, "a", 0, 0)
 		err := p.Publish(t.Context(), large)
-		var record *publisher.RecordError
-		require.ErrorAs(t, err, &record)
-		require.Equal(t, "size", record.Field)
-		require.Less(t, record.Limit, 50_000)
-		require.Contains(t, record.Detail, "at most 50000 bytes")
-		require.Contains(t, record.Detail, "--add-config max.message.bytes=1000000")
+		var refused *record.RowError
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, "size", refused.Field)
+		require.Less(t, refused.Limit, 50_000)
+		require.Contains(t, refused.Detail, "at most 50000 bytes")
+		require.Contains(t, refused.Detail, "--add-config max.message.bytes=1000000")
 		publishNumbered(t, p, "a", 2, 2)
 		require.ErrorIs(t, p.Publish(t.Context(), event(3, "a", strings.Repeat("x", 1_000_000))), publisher.ErrRecord)
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+
+	"github.com/onceward/onceward/record"
 )
 
 // maxOrigins bounds each cache of topics, whose keys come from rows. A route that is
@@ -223,7 +225,7 @@ func (p *placer) fit(ctx context.Context, r *pending, t *topic, state *topicStat
 			Reason: reason + "; whether that limit still holds could not be asked", Cure: "it is asked again by itself once the brokers answer",
 		}
 	}
-	return &RecordError{Field: "size", Size: r.size(), Limit: batchLimit(state.limit), Detail: fmt.Sprintf("topic %q %s; %s", t.name, reason, narrowCure(p.settings, t.name))}
+	return &record.RowError{Field: "size", Size: r.size(), Limit: batchLimit(state.limit), Detail: fmt.Sprintf("topic %q %s; %s", t.name, reason, narrowCure(p.settings, t.name))}
 }
 
 // awaitTurn waits until the record's partition has nothing in flight, so that

@@ -180,7 +180,7 @@ func (p *Publisher) startDrain(acknowledged func(tags []uint64)) {
 // fails or is closed before.
 //
 // On every error the event was not handed over: a [*RouteError] asks to hold it
-// and call again later, a [*RecordError] says that it can never be published, a
+// and call again later, a [*record.RowError] says that it can never be published, a
 // [*PartitionError] that an operator has to decide; [ErrFailed], [ErrClosed] and
 // ctx's error are about the publisher.
 func (p *Publisher) Publish(ctx context.Context, ev Event) error {

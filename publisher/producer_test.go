@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/record"
 )
 
 func TestPublishedRecordsAreExact(t *testing.T) {
@@ -153,11 +154,11 @@ func TestOversizeLeavesItsNeighboursAlone(t *testing.T) {
 	err := p.Publish(within(t), event(2, "a", string(make([]byte, publisher.DefaultMaxMessageBytes))))
 	require.NoError(t, p.Publish(within(t), event(3, "a", "small-2")))
 
-	var record *publisher.RecordError
-	require.ErrorAs(t, err, &record)
+	var refused *record.RowError
+	require.ErrorAs(t, err, &refused)
 	require.ErrorIs(t, err, publisher.ErrRecord)
-	require.Greater(t, record.Size, record.Limit)
-	require.Equal(t, publisher.BatchLimit(publisher.DefaultMaxMessageBytes), record.Limit)
+	require.Greater(t, refused.Size, refused.Limit)
+	require.Equal(t, publisher.BatchLimit(publisher.DefaultMaxMessageBytes), refused.Limit)
 	require.NoError(t, p.Flush(within(t)))
 	require.Equal(t, []uint64{1, 3}, acks.all())
 	require.Equal(t, []string{"small-1", "small-2"}, c.values("shop.order"))
@@ -174,7 +175,7 @@ func TestFullBatchesPassWithEveryCompression(t *testing.T) {
 			cfg := c.config()
 			cfg.MaxMessageBytes, cfg.Compression = limit, compression
 			p, acks := start(t, cfg)
-			var over *publisher.RecordError
+			var over *record.RowError
 			require.ErrorAs(t, publisher.CheckSize(event(0, "a", string(make([]byte, limit))), limit), &over)
 			largest := limit - (over.Size - over.Limit)
 			require.NoError(t, publisher.CheckSize(event(0, "a", string(make([]byte, largest))), limit))

@@ -122,7 +122,7 @@ func (r *pending) checkSize(maxBytes int) error {
 	if size <= limit {
 		return nil
 	}
-	return &RecordError{
+	return &record.RowError{
 		Field: "size", Size: size, Limit: limit,
 		Detail: fmt.Sprintf("%d bytes with key and headers, at most %d fit into a batch of max_message_bytes = %d", size, limit, maxBytes),
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/onceward/onceward/record"
 )
 
 // Route sends the events that match to a topic.
@@ -80,7 +82,7 @@ func newRouter(routes []Route, allow []string, reserved ...string) (*router, err
 }
 
 // topic returns the topic of an event, a [RouteError] when no route leads to an
-// allowed one, or a [RecordError] when what the row says is no topic name.
+// allowed one, or a [record.RowError] when what the row says is no topic name.
 func (r *router) topic(o origin) (string, error) {
 	for _, route := range r.routes {
 		if route.match.matches(o) {
@@ -96,7 +98,7 @@ func (r *router) topic(o origin) (string, error) {
 
 // TopicOf returns the topic that the routes lead an event to. It needs no
 // connection. The error is what Publish would return: a [*RouteError] when no
-// route matches or the topic is not allowed, a [*RecordError] for a name that
+// route matches or the topic is not allowed, a [*record.RowError] for a name that
 // Kafka cannot have; or that of a configuration that [Config.Validate] refuses.
 func (c Config) TopicOf(namespace, aggregateType, eventType string) (string, error) {
 	s, err := c.resolve()
@@ -128,10 +130,10 @@ const orElse = ", and the relay goes on by itself; or "
 // permit checks a topic name that a row may have made.
 func (r *router) permit(topic string) (string, error) {
 	if reason := invalidTopic(topic); reason != "" {
-		return "", &RecordError{Field: "topic", Detail: fmt.Sprintf("%q %s", clip(topic), reason)}
+		return "", &record.RowError{Field: "topic", Detail: fmt.Sprintf("%q %s", clip(topic), reason)}
 	}
 	if slices.Contains(r.reserved, topic) {
-		return "", &RecordError{Field: "topic", Detail: fmt.Sprintf("%q keeps the checkpoint of exactly-once mode and is never written", topic)}
+		return "", &record.RowError{Field: "topic", Detail: fmt.Sprintf("%q keeps the checkpoint of exactly-once mode and is never written", topic)}
 	}
 	if len(r.allow) == 0 {
 		return topic, nil

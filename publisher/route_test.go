@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/record"
 )
 
 func TestRoutes(t *testing.T) {
@@ -108,8 +109,8 @@ func FuzzRoute(f *testing.F) {
 			require.Regexp(t, `^[a-zA-Z0-9._-]{1,249}$`, topic)
 			return
 		}
-		var record *publisher.RecordError
-		if !errors.As(err, &record) {
+		var refused *record.RowError
+		if !errors.As(err, &refused) {
 			require.ErrorContains(t, err, "configure publisher: Routes[0].Topic")
 		}
 	})

@@ -243,7 +243,7 @@ func (w *watcher) checkStalled() {
 	}
 	w.brokers.close() // a new connection has to prove what the producer's has to
 	if err := w.check(waiting...); err != nil {
-		if Classify(err) == ClassRelay {
+		if classify(err) == classRelay {
 			// Sarama would try the old credentials for hours. The next
 			// publisher gets those that are valid by then.
 			w.fail(fmt.Errorf("%w: events wait, and no broker lets the relay in: %w: %s", ErrFailed, err, advise(err, w.settings.MaxMessageBytes)))

@@ -15,7 +15,7 @@ import (
 // Defaults of [TransactionConfig].
 const (
 	DefaultCheckpointTopic    = "onceward.checkpoint"
-	DefaultTransactionTimeout = time.Minute
+	defaultTransactionTimeout = time.Minute
 )
 
 // maxMeta is the broker's default for offset.metadata.max.bytes.
@@ -59,7 +59,7 @@ type transactionFaults struct {
 func (c TransactionConfig) resolve() (TransactionConfig, error) {
 	c.faults.keepProducer = c.faults.keepProducer || fault.Is(fault.NoRotation)
 	setDefault(&c.Topic, DefaultCheckpointTopic)
-	setDefault(&c.Timeout, DefaultTransactionTimeout)
+	setDefault(&c.Timeout, defaultTransactionTimeout)
 	if c.ID == "" {
 		return c, configError("TransactionConfig.ID", `""`, "required: one per slot, stable over restarts")
 	}
@@ -194,7 +194,7 @@ func (t *Transactional) Checkpoint() (Position, bool) {
 
 // Publish hands an event over and opens a transaction when none is open. It
 // blocks, and refuses events, as [Publisher.Publish] does; after a
-// [*RouteError] or a [*RecordError] the transaction is as it was before. An
+// [*RouteError] or a [*record.RowError] the transaction is as it was before. An
 // event for which nil was returned ends with the commit of its transaction.
 func (t *Transactional) Publish(ctx context.Context, ev Event) error {
 	p := t.publisher

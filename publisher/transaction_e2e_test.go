@@ -38,7 +38,8 @@ func TestCheckpointTopicOfARealBroker(t *testing.T) {
 	missing := s.slot()
 	missing.Topic, missing.Timeout = s.topic+".checkpoint", time.Minute
 	_, err := publisher.NewTransactional(within(t), s.config(), missing)
-	require.ErrorIs(t, err, publisher.ErrCheckpoint)
+	var checkpoint *publisher.CheckpointError
+	require.ErrorAs(t, err, &checkpoint)
 	require.ErrorContains(t, err, "kafka-topics.sh")
 	cfg := s.config()
 	cfg.Topics = publisher.Topics{Create: true, ReplicationFactor: 1}
@@ -46,7 +47,7 @@ func TestCheckpointTopicOfARealBroker(t *testing.T) {
 	require.NoError(t, p.Commit(within(t), at(1)))
 	s.deleteTopic(missing.Topic)
 	begin := time.Now()
-	require.ErrorIs(t, p.Commit(within(t), at(2)), publisher.ErrCheckpoint)
+	require.ErrorAs(t, p.Commit(within(t), at(2)), &checkpoint)
 	require.LessOrEqual(t, time.Since(begin), 15*time.Second)
 	p = startTransactional(t, cfg, missing) // which makes it anew
 	_, found := p.Checkpoint()

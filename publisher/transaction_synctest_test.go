@@ -65,7 +65,8 @@ func TestCheckpointTopicThatIsDeletedIsNamed(t *testing.T) {
 		err := p.Commit(t.Context(), at(2))
 		require.LessOrEqual(t, time.Since(begin), 12*time.Second)
 		require.ErrorIs(t, err, publisher.ErrFailed)
-		require.ErrorIs(t, err, publisher.ErrCheckpoint)
+		var checkpoint *publisher.CheckpointError
+		require.ErrorAs(t, err, &checkpoint)
 		require.ErrorContains(t, err, `checkpoint topic "onceward.checkpoint" does not exist; create it with `)
 	}, kfake.SeedTopics(1, "shop.order"))
 }

@@ -36,7 +36,7 @@ func serverNow() time.Time { return time.Now() }
 func TestPermanentErrorsAreThoseThatTryingAgainCannotMend(t *testing.T) {
 	wrapped := func(code string) error { return fmt.Errorf("connect: %w", &pgconn.PgError{Code: code}) }
 	for _, err := range []error{
-		&cdc.StartError{Code: cdc.CodeTableMissing}, &FieldError{Field: "x"}, &cdc.DecodeError{Err: errors.New("x")},
+		&cdc.StartError{Code: "TABLE_MISSING"}, &FieldError{Field: "x"}, &cdc.DecodeError{Err: errors.New("x")},
 		&cdc.LayoutError{}, &retry.RivalError{}, wrapped("28P01"), wrapped("42501"), wrapped("42704"), wrapped("3D000"), wrapped("58P01"),
 	} {
 		require.True(t, permanent(fmt.Errorf("session: %w", err)), "%v", err)

@@ -198,9 +198,14 @@ func (o *order) discardAggregate(ctx context.Context) (int64, error) {
 	return n, o.touch(ctx, o.aggregate())
 }
 
+// saidWithSkip reports whether a discard was said together with the word skip, by
+// which a relay may have ended the event before it reads this: it is for a letter
+// that was written meanwhile, and counts as long as that word stands.
+func saidWithSkip(c *cdc.Control) bool { return c.Action == cdc.ActionDiscard && c.PayloadNull }
+
 func (o *order) discardLetter(ctx context.Context) (int64, error) {
 	c := o.control
-	if c.BesideSkip() {
+	if saidWithSkip(c) {
 		switch err := o.letters.stands(ctx, o.queries, c.LetterID); {
 		case errors.Is(err, errTakenBack):
 			return 0, nil
@@ -214,7 +219,7 @@ func (o *order) discardLetter(ctx context.Context) (int64, error) {
 	if err != nil || len(rows) == 0 {
 		return 0, err
 	}
-	if c.BesideSkip() {
+	if saidWithSkip(c) {
 		o.skipped = &c.LetterID
 	}
 	return 1, o.touch(ctx, aggregate{rows[0].Namespace, rows[0].AggregateType, rows[0].AggregateID})
@@ -264,7 +269,7 @@ func (o *order) why(ctx context.Context) (string, error) {
 			label.Argument(o.control.Namespace, o.control.LetterID), o.letters.State.Slot), nil
 	case row.State != letterOpen:
 		return "the letter is " + row.State, nil
-	case o.control.BesideSkip():
+	case saidWithSkip(o.control):
 		return "the skip that it was said with does not stand any more", nil
 	case !row.Below && !o.waited():
 		return "the letter's event committed after it", nil

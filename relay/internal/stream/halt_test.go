@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/record"
 )
 
 // What stops the relay until it is started again writes the letters before it too.
@@ -19,7 +20,7 @@ func TestAStandstillWritesTheLettersBeforeIt(t *testing.T) {
 		sink := newFakeSink()
 		sink.refuse = func(ev publisher.Event) error {
 			if ev.Row.ID == first.Row.ID {
-				return &publisher.RecordError{Field: "size", Detail: "too large"}
+				return &record.RowError{Field: "size", Detail: "too large"}
 			}
 			return &publisher.PartitionError{Topic: "t", From: 3, To: 6}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/record"
 	"github.com/onceward/onceward/relay/internal/state"
 )
 
@@ -42,7 +43,7 @@ func TestTheWaitOfARouteGrowsToItsBound(t *testing.T) {
 // A route may be found to be no topic name when it is tried, or its topic to have
 // another partition count: the release deals with that, as with any event.
 func TestATryLeavesToTheReleaseWhatIsNoRefusal(t *testing.T) {
-	for _, why := range []error{&publisher.RecordError{Field: "topic", Detail: "has a character"}, &publisher.PartitionError{Topic: "t", From: 1, To: 2}} {
+	for _, why := range []error{&record.RowError{Field: "topic", Detail: "has a character"}, &publisher.PartitionError{Topic: "t", From: 1, To: 2}} {
 		sink := newFakeSink()
 		var now error = &publisher.RouteError{Route: "shop.order", Reason: "does not exist"}
 		sink.refuse = func(publisher.Event) error { return now }

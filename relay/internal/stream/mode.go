@@ -13,7 +13,7 @@ import (
 // ones.
 type Sink interface {
 	// Publish hands one event over, and blocks while the sink is full. After a
-	// [publisher.RouteError] or a [publisher.RecordError] nothing was handed
+	// [publisher.RouteError] or a [record.RowError] nothing was handed
 	// over, and others can be.
 	Publish(ctx context.Context, ev publisher.Event) error
 	// Usable reports by a [publisher.RouteError] that an event like this one could

@@ -27,7 +27,7 @@ func poisonous(ids map[uuid.UUID]bool) *fakeSink {
 	sink := newFakeSink()
 	sink.refuse = func(ev publisher.Event) error {
 		if ids[ev.Row.ID] {
-			return &publisher.RecordError{Field: "size", Detail: "too large"}
+			return &record.RowError{Field: "size", Detail: "too large"}
 		}
 		return nil
 	}

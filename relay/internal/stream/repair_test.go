@@ -17,6 +17,7 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/record"
 	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 )
@@ -208,7 +209,7 @@ func TestARepairPassesAFullPark(t *testing.T) {
 		rows.rows[3].AggregateType = "invoice"
 		sink.refuse = func(ev publisher.Event) error {
 			if ev.Row == rows.rows[1] {
-				return &publisher.RecordError{Field: "size"}
+				return &record.RowError{Field: "size"}
 			}
 			return nil
 		}
@@ -229,7 +230,7 @@ func TestARepairLeavesLetters(t *testing.T) {
 	p.routing = NewRouting("", []string{PolicyPark}, publisher.Config{Routes: []publisher.Route{{Topic: "t"}}})
 	sink.refuse = func(ev publisher.Event) error {
 		if ev.Row == rows.rows[1] {
-			return &publisher.RecordError{Field: "size"}
+			return &record.RowError{Field: "size"}
 		}
 		return nil
 	}

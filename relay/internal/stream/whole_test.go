@@ -19,6 +19,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/record"
 	"github.com/onceward/onceward/relay/internal/letters"
 )
 
@@ -87,7 +88,7 @@ func (l *fakeLedger) Publish(_ context.Context, ev publisher.Event) error {
 		return &publisher.RouteError{Route: ev.Row.AggregateType, Topic: ev.Row.AggregateType, Reason: "does not exist"}
 	}
 	if l.g.poison[ev.Row.ID] {
-		return &publisher.RecordError{Field: "size", Detail: "too large"}
+		return &record.RowError{Field: "size", Detail: "too large"}
 	}
 	if len(l.open) == 0 {
 		l.at = time.Now()
