@@ -7,8 +7,8 @@
 // Every row of a committed transaction is delivered at least once, after its
 // commit and in commit order; rows of rolled-back transactions and savepoints
 // are not. The three tables share that one order, so that a word of the operator
-// stands among the events exactly where it was committed. The slot is confirmed only up to positions that the caller gave to
-// [Reader.Confirm], so nothing is forgotten by the server before it has ended.
+// stands among the events exactly where it was committed. The slot is confirmed only up to positions that the
+// caller gave to [Reader.Confirm], so nothing is forgotten by the server before it has ended.
 //
 // # How
 //

@@ -101,7 +101,8 @@ var (
 	}}
 	replaysTable = table{name: "replays", kind: KindReplay, uses: [fieldCount]use{
 		fieldReplayID: identity, fieldTxID: identity,
-		fieldID: required, fieldNamespace: required, fieldAggregateType: required, fieldAggregateID: required, fieldEventType: required,
+		fieldID: required, fieldNamespace: required, fieldAggregateType: required, fieldAggregateID: required,
+		fieldEventType:   required,
 		fieldContentType: required, fieldCreatedAt: required, fieldSeq: required, fieldMode: required,
 		fieldPayload: nullable, fieldHeaders: nullable, fieldTraceparent: nullable,
 		fieldReplayGroup: nullable, fieldTopic: nullable, fieldReason: nullable, fieldRequestedBy: nullable,
@@ -110,7 +111,8 @@ var (
 		fieldControlID: identity, fieldTxID: identity,
 		fieldAction: required, fieldSeq: required,
 		fieldNamespace: nullable, fieldAggregateType: nullable, fieldAggregateID: nullable, fieldLetterID: nullable,
-		fieldPayload: nullable, fieldHeaders: nullable, fieldPayloadNull: optional, fieldReason: nullable, fieldRequestedBy: nullable,
+		fieldPayload: nullable, fieldHeaders: nullable, fieldPayloadNull: optional, fieldReason: nullable,
+		fieldRequestedBy: nullable,
 	}}
 	publishedTables = []*table{&outboxTable, &replaysTable, &controlsTable}
 )

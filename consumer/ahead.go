@@ -31,7 +31,8 @@ func (c claimant) remember(ctx context.Context, items []*item) error {
 	taken := written.Taken
 	if err == nil && taken == 0 && slices.Contains(row.Fresh, "true") { // a statement of its own: it has to see what the first has waited for
 		taken, err = c.q.PassedAmong(ctx, consumerdb.PassedAmongParams{
-			ConsumerGroup: c.processor.group, Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions, KafkaOffsets: row.KafkaOffsets, Asked: row.Fresh,
+			ConsumerGroup: c.processor.group, Topics: row.Topics, TopicIds: row.TopicIds,
+			KafkaPartitions: row.KafkaPartitions, KafkaOffsets: row.KafkaOffsets, Asked: row.Fresh,
 		})
 		taken -= before
 	}
@@ -50,8 +51,10 @@ func (c claimant) remember(ctx context.Context, items []*item) error {
 
 // aheadOf are the rows of items that are to be remembered, and how many marks had
 // passed the offsets of those that are new, when that was asked.
-func (c claimant) aheadOf(ctx context.Context, items []*item) (row consumerdb.RememberAheadParams, before int64, err error) {
-	row = consumerdb.RememberAheadParams{ConsumerGroup: c.processor.group, LockTimeout: strconv.FormatInt(c.processor.lockTimeout.Milliseconds(), 10)}
+func (c claimant) aheadOf(ctx context.Context, items []*item) (row consumerdb.RememberAheadParams, before int64,
+	err error) {
+	row = consumerdb.RememberAheadParams{ConsumerGroup: c.processor.group,
+		LockTimeout: strconv.FormatInt(c.processor.lockTimeout.Milliseconds(), 10)}
 	var places map[Source]*item // made for what is claimed by arrival only: this runs for every transaction
 	for _, it := range items {
 		src := it.ev.Source
@@ -76,9 +79,11 @@ func (c claimant) aheadOf(ctx context.Context, items []*item) (row consumerdb.Re
 				continue // the mark says it
 			}
 		}
-		row.Topics, row.KafkaPartitions = append(row.Topics, src.Topic), append(row.KafkaPartitions, strconv.Itoa(int(src.Partition)))
+		row.Topics, row.KafkaPartitions = append(row.Topics, src.Topic), append(row.KafkaPartitions,
+			strconv.Itoa(int(src.Partition)))
 		row.TopicIds = append(row.TopicIds, src.TopicID.String())
-		row.KafkaOffsets, row.EventIds = append(row.KafkaOffsets, strconv.FormatInt(src.Offset, 10)), append(row.EventIds, it.id.String())
+		row.KafkaOffsets, row.EventIds = append(row.KafkaOffsets,
+			strconv.FormatInt(src.Offset, 10)), append(row.EventIds, it.id.String())
 		fresh := it.fresh() && !it.ev.redriven
 		row.Fresh = append(row.Fresh, strconv.FormatBool(fresh))
 		switch {
@@ -99,7 +104,8 @@ func (l *look) stateOf(ctx context.Context, ev *Event) (consumerdb.IsAheadRow, e
 		return consumerdb.IsAheadRow{}, nil
 	}
 	is, err := l.q.IsAhead(ctx, consumerdb.IsAheadParams{
-		ConsumerGroup: l.processor.group, Topic: ev.Source.Topic, TopicID: ev.Source.TopicID, KafkaPartition: ev.Source.Partition, KafkaOffset: ev.Source.Offset,
+		ConsumerGroup: l.processor.group, Topic: ev.Source.Topic, TopicID: ev.Source.TopicID,
+		KafkaPartition: ev.Source.Partition, KafkaOffset: ev.Source.Offset,
 		EventID: l.processor.claimID(*ev),
 	})
 	if err != nil {

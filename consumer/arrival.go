@@ -42,10 +42,12 @@ func (l *look) others(class int, eventType string) (out []claims.Buckets) {
 		row := &l.all[i]
 		b := registeredOf(row).buckets
 		gone := row.RetiredAt != nil && l.began.After(row.RetiredAt.Add(2*slices.Max(b.Lengths())))
-		if row.Class == own.Pattern || gone || Keying(row.Keyed) != own.Keyed || !(Class{Pattern: row.Class}).matches(eventType) {
+		if row.Class == own.Pattern || gone || Keying(row.Keyed) != own.Keyed ||
+			!(Class{Pattern: row.Class}).matches(eventType) {
 			continue
 		}
-		if slices.ContainsFunc(b.LengthsAt(l.began), func(length time.Duration) bool { return !slices.Contains(lengths, length) }) {
+		if slices.ContainsFunc(b.LengthsAt(l.began),
+			func(length time.Duration) bool { return !slices.Contains(lengths, length) }) {
 			out = append(out, b)
 		}
 	}

@@ -77,9 +77,11 @@ func (c claimant) claim(ctx context.Context, items []*item) error {
 		switch {
 		case owner == it && it.fresh():
 		case owner.fresh() && owner.fingerprint == it.fingerprint:
-			it.plan, it.claim = owner.plan, Claim{Outcome: Duplicate, ids: owner.claim.ids} // of one in this very transaction
+			// of one in this very transaction
+			it.plan, it.claim = owner.plan, Claim{Outcome: Duplicate, ids: owner.claim.ids}
 		case owner.fresh():
-			it.claim = Claim{Outcome: Mismatch, Mismatch: &MismatchError{Key: it.ev.Key, Stored: owner.fingerprint, Given: it.fingerprint}}
+			it.claim = Claim{Outcome: Mismatch, Mismatch: &MismatchError{Key: it.ev.Key, Stored: owner.fingerprint,
+				Given: it.fingerprint}}
 		case owner.fingerprint != it.fingerprint && len(owner.plan.ids) == 0:
 			return errAlone // what letters say of the one is nothing of the other
 		default:
@@ -137,7 +139,8 @@ func (c claimant) insert(ctx context.Context, first map[uuid.UUID]*item) (all bo
 	for _, it := range first {
 		mine := it.plan.ids
 		if !all {
-			mine = slices.DeleteFunc(slices.Clone(mine), func(id uuid.UUID) bool { return !slices.Contains(inserted, id.String()) })
+			mine = slices.DeleteFunc(slices.Clone(mine),
+				func(id uuid.UUID) bool { return !slices.Contains(inserted, id.String()) })
 		}
 		switch {
 		case len(mine) > 0 && len(mine) == len(it.plan.ids):
@@ -153,7 +156,8 @@ func (c claimant) deleteClaims(ctx context.Context, ids []uuid.UUID) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	if err := c.q.ByID.DeleteClaims(ctx, consumerdb.DeleteClaimsParams{ConsumerGroup: c.processor.group, EventIds: consumerdb.Texts(ids)}); err != nil {
+	if err := c.q.ByID.DeleteClaims(ctx, consumerdb.DeleteClaimsParams{ConsumerGroup: c.processor.group,
+		EventIds: consumerdb.Texts(ids)}); err != nil {
 		return fmt.Errorf("take claims back: %w", err)
 	}
 	return nil
@@ -209,7 +213,8 @@ func claimParams(group string, first map[uuid.UUID]*item) consumerdb.ClaimEvents
 
 // stored reads the claims that were there before, by their ids; of an item that
 // may not be claimed those under which it may have been.
-func (c claimant) stored(ctx context.Context, first map[uuid.UUID]*item) (map[uuid.UUID]consumerdb.FindClaimsRow, error) {
+func (c claimant) stored(ctx context.Context, first map[uuid.UUID]*item) (map[uuid.UUID]consumerdb.FindClaimsRow,
+	error) {
 	var ids []uuid.UUID
 	for _, it := range first {
 		if !it.fresh() {
@@ -220,7 +225,8 @@ func (c claimant) stored(ctx context.Context, first map[uuid.UUID]*item) (map[uu
 	if len(ids) == 0 {
 		return stored, nil
 	}
-	rows, err := c.q.ByID.FindClaims(ctx, consumerdb.FindClaimsParams{ConsumerGroup: c.processor.group, EventIds: consumerdb.Texts(ids)})
+	rows, err := c.q.ByID.FindClaims(ctx, consumerdb.FindClaimsParams{ConsumerGroup: c.processor.group,
+		EventIds: consumerdb.Texts(ids)})
 	if err != nil {
 		return nil, fmt.Errorf("read the claims that are there: %w", err)
 	}
@@ -256,7 +262,8 @@ func (c claimant) compare(it *item, row consumerdb.FindClaimsRow) Claim {
 	there := Claim{Outcome: Duplicate, AppliedAt: row.ProcessedAt, Result: row.Result, ids: []uuid.UUID{row.EventID}}
 	switch {
 	case !bytes.Equal(row.Fingerprint, it.fingerprint[:]):
-		there = Claim{Outcome: Mismatch, AppliedAt: row.ProcessedAt, Mismatch: &MismatchError{Key: it.ev.Key, Given: it.fingerprint, AppliedAt: row.ProcessedAt}}
+		there = Claim{Outcome: Mismatch, AppliedAt: row.ProcessedAt,
+			Mismatch: &MismatchError{Key: it.ev.Key, Given: it.fingerprint, AppliedAt: row.ProcessedAt}}
 		copy(there.Mismatch.Stored[:], row.Fingerprint)
 	case row.Outcome == outcomeDead:
 		there.Outcome, there.Result = DeadLettered, nil
@@ -271,7 +278,8 @@ func (c claimant) compare(it *item, row consumerdb.FindClaimsRow) Claim {
 // or the other.
 func (c claimant) revive(ctx context.Context, it *item) error {
 	ids := consumerdb.Texts(slices.Concat(it.plan.ids, it.plan.known))
-	if err := c.q.ByID.ReviveClaims(ctx, consumerdb.ReviveClaimsParams{ConsumerGroup: c.processor.group, EventIds: ids}); err != nil {
+	if err := c.q.ByID.ReviveClaims(ctx, consumerdb.ReviveClaimsParams{ConsumerGroup: c.processor.group,
+		EventIds: ids}); err != nil {
 		return fmt.Errorf("claim %s: revive the claim of an event that was given up: %w", it.ev.Key, err)
 	}
 	return c.claim(ctx, []*item{it})
@@ -280,7 +288,8 @@ func (c claimant) revive(ctx context.Context, it *item) error {
 // markDead turns the claims of an event into those of a dead one. Its effects, if
 // it has some, wait with it.
 func (c claimant) markDead(ctx context.Context, it *item) error {
-	n, err := c.q.ByID.MarkDead(ctx, consumerdb.MarkDeadParams{ConsumerGroup: c.processor.group, EventIds: consumerdb.Texts(it.claim.ids)})
+	n, err := c.q.ByID.MarkDead(ctx, consumerdb.MarkDeadParams{ConsumerGroup: c.processor.group,
+		EventIds: consumerdb.Texts(it.claim.ids)})
 	if err == nil && n != int64(len(it.claim.ids)) {
 		err = errors.New("the claim is gone")
 	}
@@ -368,7 +377,8 @@ func (c claimant) complete(ctx context.Context, ev Event, result []byte, ids []u
 	if !json.Valid(result) {
 		return fmt.Errorf("complete %s: the result is not JSON", ev.Key)
 	}
-	n, err := c.q.ByID.CompleteClaims(ctx, consumerdb.CompleteClaimsParams{Result: string(result), ConsumerGroup: c.processor.group, EventIds: consumerdb.Texts(ids)})
+	n, err := c.q.ByID.CompleteClaims(ctx, consumerdb.CompleteClaimsParams{Result: string(result),
+		ConsumerGroup: c.processor.group, EventIds: consumerdb.Texts(ids)})
 	if err == nil && n == 0 {
 		err = errNoClaim
 	}

@@ -100,8 +100,10 @@ func (ls *letters) keep(ctx context.Context, tx pgx.Tx, l *letter, again bool) (
 	q, topic := consumerdb.New(tx), row.Topic
 	for n := 1; ; n++ {
 		kept, err := q.PlaceOfLetter(ctx, consumerdb.PlaceOfLetterParams{
-			RecordKey: row.RecordKey, RecordValue: row.RecordValue, RecordHeaders: row.RecordHeaders, UnreadableUntil: row.UnreadableUntil,
-			ConsumerGroup: row.ConsumerGroup, Topic: topic, TopicID: row.TopicID, KafkaPartition: row.KafkaPartition, KafkaOffset: row.KafkaOffset,
+			RecordKey: row.RecordKey, RecordValue: row.RecordValue, RecordHeaders: row.RecordHeaders,
+			UnreadableUntil: row.UnreadableUntil,
+			ConsumerGroup:   row.ConsumerGroup, Topic: topic, TopicID: row.TopicID, KafkaPartition: row.KafkaPartition,
+			KafkaOffset: row.KafkaOffset,
 		})
 		if err != nil {
 			return false, fmt.Errorf("look for the record's letter: %w", err)
@@ -140,7 +142,8 @@ func (ls *letters) fits(ctx context.Context, tx pgx.Tx, it *item) error {
 // fromFuture refuses to make a dead letter of an event whose time would have come,
 // were all clocks right.
 func (ls *letters) fromFuture(it *item) error {
-	c := memory.Clocks{Event: outbox.IDTime(it.id), Database: ls.windows.now(), Process: ls.clock(), Skew: ls.windows.skew}
+	c := memory.Clocks{Event: outbox.IDTime(it.id), Database: ls.windows.now(), Process: ls.clock(),
+		Skew: ls.windows.skew}
 	if err := c.Refusal(ls.brake.Full()); err != nil {
 		return &infrastructureError{err}
 	}

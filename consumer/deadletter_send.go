@@ -67,7 +67,8 @@ func (ls *letters) unsent(ctx context.Context, q *consumerdb.Queries, after Sour
 		return nil, err
 	}
 	rows, err := q.LettersToSend(ctx, consumerdb.LettersToSendParams{
-		ConsumerGroup: ls.group, Topic: after.Topic, KafkaPartition: after.Partition, KafkaOffset: after.Offset, RowLimit: lettersPage,
+		ConsumerGroup: ls.group, Topic: after.Topic, KafkaPartition: after.Partition, KafkaOffset: after.Offset,
+		RowLimit: lettersPage,
 	})
 	if err != nil {
 		return nil, err
@@ -83,7 +84,8 @@ func (ls *letters) unsent(ctx context.Context, q *consumerdb.Queries, after Sour
 				Source: Source{Topic: row.Topic, Partition: row.KafkaPartition, Offset: row.KafkaOffset},
 				Key:    row.RecordKey, Value: row.RecordValue, Headers: headers,
 			},
-			Reason: row.Reason, Error: row.Error, Attempts: int(row.Attempts), At: row.CreatedAt.UTC(), generation: row.Generation,
+			Reason: row.Reason, Error: row.Error, Attempts: int(row.Attempts), At: row.CreatedAt.UTC(),
+			generation: row.Generation,
 		}
 	}
 	return letters, nil
@@ -93,7 +95,8 @@ func sentParams(group string, letters []Letter) consumerdb.LettersSentParams {
 	p := consumerdb.LettersSentParams{ConsumerGroup: group}
 	for _, l := range letters {
 		src := l.Record.Source
-		p.Topics, p.KafkaPartitions, p.KafkaOffsets = append(p.Topics, src.Topic), append(p.KafkaPartitions, src.Partition), append(p.KafkaOffsets, src.Offset)
+		p.Topics, p.KafkaPartitions, p.KafkaOffsets = append(p.Topics, src.Topic), append(p.KafkaPartitions,
+			src.Partition), append(p.KafkaOffsets, src.Offset)
 		p.Generations = append(p.Generations, l.generation)
 	}
 	return p

@@ -63,7 +63,8 @@ func isHandlers(err error) bool {
 
 // inTx runs one transaction over the items, and makes their endings count when it
 // was committed. work says how many of them are finished.
-func (s *steps) inTx(ctx context.Context, bounds string, items []*item, work func(tx pgx.Tx) (int, error)) (finished int, err error) {
+func (s *steps) inTx(ctx context.Context, bounds string, items []*item,
+	work func(tx pgx.Tx) (int, error)) (finished int, err error) {
 	for _, it := range items {
 		it.reset()
 	}
@@ -104,7 +105,8 @@ func (s *steps) inTx(ctx context.Context, bounds string, items []*item, work fun
 
 // claiming is inTx for work that begins with the claim of its items, which bounds the
 // transaction, unless something is locked before.
-func (s *steps) claiming(ctx context.Context, items []*item, work func(tx pgx.Tx) (int, error)) (finished int, err error) {
+func (s *steps) claiming(ctx context.Context, items []*item, work func(tx pgx.Tx) (int, error)) (finished int,
+	err error) {
 	bounds := s.processor.bounds.Session
 	if items[0].redrive != nil || s.processor.retry.OnLetter == LetterPark {
 		bounds = s.processor.bounds.All
@@ -183,7 +185,8 @@ func (s *steps) holdBackBehind(ctx context.Context, tx pgx.Tx, it *item, later [
 		return nil
 	}
 	for _, next := range later {
-		next.parked = next.parked || next.ordered() && next.ev.Source.Topic == it.ev.Source.Topic && bytes.Equal(next.ev.recordKey(), it.ev.recordKey())
+		next.parked = next.parked || next.ordered() && next.ev.Source.Topic == it.ev.Source.Topic &&
+			bytes.Equal(next.ev.recordKey(), it.ev.recordKey())
 	}
 	return claimant{s.processor, statement.On(tx)}.holdBack(ctx, later)
 }
@@ -192,7 +195,8 @@ func (s *steps) holdBackBehind(ctx context.Context, tx pgx.Tx, it *item, later [
 // than one only for a set handler.
 func runOf(items []*item, first int) int {
 	next := first + 1
-	for items[first].fresh() && items[first].handler.set != nil && next < len(items) && items[next].fresh() && items[next].handler == items[first].handler {
+	for items[first].fresh() && items[first].handler.set != nil && next < len(items) && items[next].fresh() &&
+		items[next].handler == items[first].handler {
 		next++
 	}
 	return next

@@ -84,7 +84,8 @@ func notApplied(c Claim) error {
 // another delivery holds the claim, [ErrNotApplied] when the event lies outside
 // its window or was given up, and is a [*MismatchError] when the key is taken by
 // an event with other content; otherwise as [Router.Handle].
-func Do[R any](ctx context.Context, p *Processor, ev Event, fn func(ctx context.Context, tx pgx.Tx) (R, error)) (Receipt[R], error) {
+func Do[R any](ctx context.Context, p *Processor, ev Event,
+	fn func(ctx context.Context, tx pgx.Tx) (R, error)) (Receipt[R], error) {
 	return DoNamed(ctx, p, ev, "do", fn)
 }
 
@@ -92,7 +93,8 @@ func Do[R any](ctx context.Context, p *Processor, ev Event, fn func(ctx context.
 // [Router.Func] or [Handle] it makes the effect of this name once, in a
 // transaction of its own, with a row of onceward.fences as [Fence] has. Outside
 // of one the effect is the event, and the name means nothing.
-func DoNamed[R any](ctx context.Context, p *Processor, ev Event, name string, fn func(ctx context.Context, tx pgx.Tx) (R, error)) (Receipt[R], error) {
+func DoNamed[R any](ctx context.Context, p *Processor, ev Event, name string,
+	fn func(ctx context.Context, tx pgx.Tx) (R, error)) (Receipt[R], error) {
 	run, err := p.within(ctx, ev, name)
 	var receipt Receipt[R]
 	if err == nil {
@@ -137,7 +139,8 @@ func (e *effect[R]) do(ctx context.Context) (r Receipt[R], err error) {
 	if err != nil {
 		return r, err
 	}
-	r = Receipt[R]{Outcome: it.claim.Outcome, AppliedAt: it.claim.AppliedAt, Late: it.claim.Late, Unprotected: it.claim.Unprotected}
+	r = Receipt[R]{Outcome: it.claim.Outcome, AppliedAt: it.claim.AppliedAt, Late: it.claim.Late,
+		Unprotected: it.claim.Unprotected}
 	if !it.fresh() {
 		return r, errors.Join(notApplied(it.claim), decodeResult(it.claim.Result, &r.Result), commit(ctx, tx))
 	}
@@ -152,7 +155,9 @@ func (e *effect[R]) do(ctx context.Context) (r Receipt[R], err error) {
 		case e.run == nil:
 			return claimant{p, statement.On(tx)}.complete(ctx, it.ev, result, it.claim.ids)
 		}
-		return statement.On(tx).ResultOfEffect(ctx, consumerdb.ResultOfEffectParams{Result: string(result), EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: e.name})
+		return statement.On(tx).ResultOfEffect(ctx,
+			consumerdb.ResultOfEffectParams{Result: string(result), EventID: it.ev.Key.UUID(), ConsumerGroup: p.group,
+				Name: e.name})
 	}
 	if err := p.calls.apply(ctx, handler, tx, it.event()); err != nil {
 		return r, err

@@ -153,5 +153,6 @@ func mark(err error) (marked, infrastructure bool) {
 // the database's installation is changed: [ErrNoHandler], [ErrNoClass],
 // [ErrRegistration] and [ErrInstallation].
 func Permanent(err error) bool {
-	return errors.Is(err, ErrNoHandler) || errors.Is(err, ErrNoClass) || errors.Is(err, ErrRegistration) || errors.Is(err, ErrInstallation)
+	return errors.Is(err, ErrNoHandler) || errors.Is(err, ErrNoClass) || errors.Is(err, ErrRegistration) ||
+		errors.Is(err, ErrInstallation)
 }

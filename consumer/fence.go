@@ -201,7 +201,8 @@ func causeOf(attempt context.Context, err error) error {
 }
 
 // complete is the transaction that ends the effect.
-func complete[R any](ctx context.Context, l *lease, userCommit func(context.Context, pgx.Tx, R) error, result R) (err error) {
+func complete[R any](ctx context.Context, l *lease, userCommit func(context.Context, pgx.Tx, R) error,
+	result R) (err error) {
 	stored, err := json.Marshal(result)
 	if err != nil {
 		return fmt.Errorf("encode the result for duplicates: %w", err)

@@ -68,8 +68,10 @@ func (s *raw) UnmarshalText(text []byte) error {
 // Unprotected, is judged anew at the next.
 func encodeEvent(ev Event) (stored []byte, err error) {
 	s := storedEvent{
-		Key: ev.Key.String(), Type: ev.Type, AggregateType: raw(ev.AggregateType), AggregateID: ev.AggregateID, Payload: ev.Payload,
-		ContentType: raw(ev.ContentType), OccurredAt: ev.OccurredAt, Traceparent: raw(ev.Traceparent), Position: raw(ev.Position),
+		Key: ev.Key.String(), Type: ev.Type, AggregateType: raw(ev.AggregateType), AggregateID: ev.AggregateID,
+		Payload:     ev.Payload,
+		ContentType: raw(ev.ContentType), OccurredAt: ev.OccurredAt, Traceparent: raw(ev.Traceparent),
+		Position: raw(ev.Position),
 		ReplayID: ev.ReplayID, ReplayMode: raw(ev.ReplayMode), ReplayGroup: raw(ev.ReplayGroup), RepairID: ev.RepairID,
 		Source: storedSource(ev.Source), Redriven: ev.redriven,
 	}
@@ -106,8 +108,10 @@ func decodeEvent(stored []byte) (Event, error) {
 	}
 	ev := Event{Event: record.Event{
 		Key: key, Type: s.Type, AggregateType: string(s.AggregateType), AggregateID: s.AggregateID, Payload: s.Payload,
-		ContentType: string(s.ContentType), OccurredAt: s.OccurredAt.UTC(), Traceparent: string(s.Traceparent), Position: string(s.Position),
-		ReplayID: s.ReplayID, ReplayMode: record.ReplayMode(s.ReplayMode), ReplayGroup: string(s.ReplayGroup), RepairID: s.RepairID,
+		ContentType: string(s.ContentType), OccurredAt: s.OccurredAt.UTC(), Traceparent: string(s.Traceparent),
+		Position: string(s.Position),
+		ReplayID: s.ReplayID, ReplayMode: record.ReplayMode(s.ReplayMode), ReplayGroup: string(s.ReplayGroup),
+		RepairID: s.RepairID,
 	}, Source: Source(s.Source), redriven: s.Redriven}
 	if s.Record != nil {
 		ev.raw = &Record{Key: s.Record.Key, Value: s.Record.Value}

@@ -33,7 +33,8 @@ func (s *steps) isolate(ctx context.Context, items []*item) {
 			return
 		}
 		finished, err := s.isolating(ctx, chunk)
-		if cannotShare(err) || isHandlers(err) || s.processor.breaks.again(ctx, chunk, err) { // the commit has found what no savepoint had
+		// the commit has found what no savepoint had
+		if cannotShare(err) || isHandlers(err) || s.processor.breaks.again(ctx, chunk, err) {
 			s.alone(ctx, chunk)
 			finished, err = len(chunk), nil
 		}
@@ -42,7 +43,8 @@ func (s *steps) isolate(ctx context.Context, items []*item) {
 			return
 		}
 		for _, it := range chunk {
-			held[string(it.ev.AggregateID)] = held[string(it.ev.AggregateID)] || it.delivery.Err != nil || finished == len(chunk) && !it.delivery.Finished()
+			held[string(it.ev.AggregateID)] = held[string(it.ev.AggregateID)] || it.delivery.Err != nil ||
+				finished == len(chunk) && !it.delivery.Finished()
 		}
 		rest = rest[finished:]
 	}

@@ -44,7 +44,8 @@ type ending struct {
 }
 
 func (it *item) reset() {
-	it.plan, it.claim, it.end, it.parked, it.behind, it.discarded, it.broke = plan{}, Claim{}, ending{}, false, false, false, false
+	it.plan, it.claim, it.end = plan{}, Claim{}, ending{}
+	it.parked, it.behind, it.discarded, it.broke = false, false, false, false
 }
 
 // byArrival reports whether the event is to be claimed under other ids than its own.
@@ -119,5 +120,6 @@ func (it *item) outside(skew time.Duration) (reason, error) {
 
 // asLetter is the ending of an event that becomes a dead letter.
 func asLetter(it *item, why reason, cause error) ending {
-	return ending{outcome: DeadLettered, letter: &letter{record: it.ev.record(), event: it.ev, reason: why, cause: cause, parked: it.parked && why != reasonReplay}}
+	return ending{outcome: DeadLettered, letter: &letter{record: it.ev.record(), event: it.ev, reason: why,
+		cause: cause, parked: it.parked && why != reasonReplay}}
 }

@@ -61,8 +61,10 @@ func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (stale b
 	l.TakenAt = time.Now()
 	row, err := f.q.ClaimFence(ctx, consumerdb.ClaimFenceParams{
 		// Owner names an attempt for operators; the epoch is what counts.
-		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: l.Name, Owner: rand.Text(), Lease: consumerdb.Interval(l.Length),
-		RequestFingerprint: it.fingerprint[:], ProviderKeyTtl: ttl(providerKeyTTL), Alone: l.run == nil, Event: string(event),
+		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: l.Name, Owner: rand.Text(),
+		Lease:              consumerdb.Interval(l.Length),
+		RequestFingerprint: it.fingerprint[:], ProviderKeyTtl: ttl(providerKeyTTL), Alone: l.run == nil,
+		Event: string(event),
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -100,7 +102,8 @@ func (l *lease) firstResult(ctx context.Context, q statement.Queries) error {
 	if l.item.claim.Outcome != Duplicate || l.item.claim.Result != nil {
 		return nil
 	}
-	row, err := q.FindFence(ctx, consumerdb.FindFenceParams{EventID: l.item.ev.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.Name})
+	row, err := q.FindFence(ctx, consumerdb.FindFenceParams{EventID: l.item.ev.Key.UUID(),
+		ConsumerGroup: l.processor.group, Name: l.Name})
 	if err == nil {
 		l.item.claim.Result = row.Result
 	}
@@ -145,7 +148,8 @@ func (f fences) look(ctx context.Context, it *item) error {
 		return err
 	}
 	switch claimed := len(stored) > 0; {
-	case !claimed && len(it.plan.ids) == 0 && ended != nil && it.plan.outcome != DeadLettered: // its effects outlive its claim
+	case !claimed && len(it.plan.ids) == 0 && ended != nil && it.plan.outcome != DeadLettered:
+		// its effects outlive its claim
 		it.claim = Claim{Outcome: Duplicate, AppliedAt: *ended.CompletedAt}
 		if !bytes.Equal(ended.RequestFingerprint, it.fingerprint[:]) {
 			it.claim = otherContent(it, *ended)
@@ -172,13 +176,15 @@ func (f fences) look(ctx context.Context, it *item) error {
 
 // otherContent is the claim of an event whose key has effects of another one.
 func otherContent(it *item, e consumerdb.EffectsOfEventRow) Claim {
-	c := Claim{Outcome: Mismatch, Mismatch: &MismatchError{Key: it.ev.Key, Given: it.fingerprint, AppliedAt: e.CreatedAt}}
+	c := Claim{Outcome: Mismatch, Mismatch: &MismatchError{Key: it.ev.Key, Given: it.fingerprint,
+		AppliedAt: e.CreatedAt}}
 	copy(c.Mismatch.Stored[:], e.RequestFingerprint)
 	return c
 }
 
 func (f fences) effects(ctx context.Context, it *item) ([]consumerdb.EffectsOfEventRow, error) {
-	effects, err := f.q.EffectsOfEvent(ctx, consumerdb.EffectsOfEventParams{EventID: it.ev.Key.UUID(), ConsumerGroup: f.processor.group})
+	effects, err := f.q.EffectsOfEvent(ctx, consumerdb.EffectsOfEventParams{EventID: it.ev.Key.UUID(),
+		ConsumerGroup: f.processor.group})
 	if err != nil {
 		return nil, fmt.Errorf("look for effects of the event: %w", err)
 	}
@@ -202,7 +208,8 @@ func (f fences) endEffects(ctx context.Context, it *item) (left int64, err error
 		at = it.redrive.source() // which may be aside
 	}
 	left, err = f.q.EndEffects(ctx, consumerdb.EndEffectsParams{
-		EventID: it.ev.Key.UUID(), ConsumerGroup: f.processor.group, Keep: f.processor.windows.effectsKept(it.ev.Type), Why: notCalled,
+		EventID: it.ev.Key.UUID(), ConsumerGroup: f.processor.group, Keep: f.processor.windows.effectsKept(it.ev.Type),
+		Why:   notCalled,
 		Again: it.id != it.ev.Key.UUID(), Topic: at.Topic, KafkaPartition: at.Partition, KafkaOffset: at.Offset,
 	})
 	if err != nil {
@@ -223,7 +230,8 @@ func (f fences) makeEffect(ctx context.Context, it *item, run *running, name str
 	}
 	it.accept(run.event)
 	row, err := f.q.MakeEffect(ctx, consumerdb.MakeEffectParams{
-		EventID: it.ev.Key.UUID(), ConsumerGroup: f.processor.group, Name: name, Owner: rand.Text(), RequestFingerprint: it.fingerprint[:], Event: string(event),
+		EventID: it.ev.Key.UUID(), ConsumerGroup: f.processor.group, Name: name, Owner: rand.Text(),
+		RequestFingerprint: it.fingerprint[:], Event: string(event),
 	})
 	switch {
 	case sqlstate.Is(err, "55P03"):
@@ -240,7 +248,8 @@ func (f fences) makeEffect(ctx context.Context, it *item, run *running, name str
 // attempt has it, or the request is another one. A transaction takes nothing over:
 // a lease that has run out says that Fence had begun the effect, by this name.
 func (f fences) effectThere(ctx context.Context, it *item, name string, inTx bool) error {
-	row, err := f.q.FindFence(ctx, consumerdb.FindFenceParams{EventID: it.ev.Key.UUID(), ConsumerGroup: f.processor.group, Name: name})
+	row, err := f.q.FindFence(ctx, consumerdb.FindFenceParams{EventID: it.ev.Key.UUID(),
+		ConsumerGroup: f.processor.group, Name: name})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return &infrastructureError{errors.New("the fence that was in the way is gone")}

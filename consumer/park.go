@@ -66,12 +66,14 @@ func (ls *letters) lookForParked(ctx context.Context, tx pgx.Tx, items []*item) 
 	for _, it := range items {
 		if it.ordered() {
 			given.Numbers = append(given.Numbers, strconv.Itoa(len(asked)))
-			given.Topics, given.KeyHashes = append(given.Topics, it.ev.Source.Topic), append(given.KeyHashes, hashOf(it.ev.recordKey()))
+			given.Topics, given.KeyHashes = append(given.Topics, it.ev.Source.Topic), append(given.KeyHashes,
+				hashOf(it.ev.recordKey()))
 			id := "" // of what cannot be read
 			if !it.ev.Key.IsZero() {
 				id = it.id.String()
 			}
-			given.ClaimIds, given.Fingerprints = append(given.ClaimIds, id), append(given.Fingerprints, hex.EncodeToString(it.fingerprint[:]))
+			given.ClaimIds, given.Fingerprints = append(given.ClaimIds, id), append(given.Fingerprints,
+				hex.EncodeToString(it.fingerprint[:]))
 			asked = append(asked, it)
 		}
 	}
@@ -102,7 +104,8 @@ var errBehind = errors.New("an earlier record of its key is a dead letter; it is
 
 // parks reports whether later records of the key have to wait for a letter.
 func (ls *letters) parks(l *letter) bool {
-	return ls.retry.OnLetter == LetterPark && l.record.Key != nil && l.reason != reasonReplay && l.reason != reasonUnreadable
+	return ls.retry.OnLetter == LetterPark && l.record.Key != nil && l.reason != reasonReplay &&
+		l.reason != reasonUnreadable
 }
 
 // park parks the key of a letter that was written, or counts the letters behind
@@ -120,7 +123,8 @@ func (ls *letters) park(ctx context.Context, tx pgx.Tx, l *letter) error {
 	if !l.parked {
 		return ls.full(ctx, l, row.Made > 0 && int(row.Keys) >= ls.mostKeys)
 	}
-	n, err := q.CountParked(ctx, consumerdb.CountParkedParams{ConsumerGroup: ls.group, Topic: topic, RecordKey: l.record.Key, RowLimit: int32(ls.most) + 1})
+	n, err := q.CountParked(ctx, consumerdb.CountParkedParams{ConsumerGroup: ls.group, Topic: topic,
+		RecordKey: l.record.Key, RowLimit: int32(ls.most) + 1})
 	if err != nil {
 		return fmt.Errorf("count parked letters: %w", err)
 	}
@@ -141,7 +145,8 @@ func (d redriver) release(ctx context.Context, limit int) (done int, err error) 
 	after := Source{Partition: -1, Offset: -1}
 	for done < limit && ctx.Err() == nil {
 		row, takeErr := consumerdb.New(d.processor.db).NextParkedLetter(ctx, consumerdb.NextParkedLetterParams{
-			ConsumerGroup: d.processor.group, Topic: after.Topic, KafkaPartition: after.Partition, KafkaOffset: after.Offset,
+			ConsumerGroup: d.processor.group, Topic: after.Topic, KafkaPartition: after.Partition,
+			KafkaOffset: after.Offset,
 		})
 		if errors.Is(takeErr, pgx.ErrNoRows) {
 			break
@@ -194,7 +199,8 @@ func (d redriver) unparkOne(ctx context.Context, topic string, key []byte) error
 
 // lockKey locks a key, if it is parked, for as long as the transaction takes.
 func (ls *letters) lockKey(ctx context.Context, tx pgx.Tx, topic string, key []byte) (parked bool, err error) {
-	_, err = consumerdb.New(tx).LockParked(ctx, consumerdb.LockParkedParams{ConsumerGroup: ls.group, Topic: topic, RecordKey: key})
+	_, err = consumerdb.New(tx).LockParked(ctx, consumerdb.LockParkedParams{ConsumerGroup: ls.group, Topic: topic,
+		RecordKey: key})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, nil
@@ -219,9 +225,11 @@ func (ls *letters) inTurn(ctx context.Context, tx pgx.Tx, l *requested) error {
 	if err != nil || !parked {
 		return err
 	}
-	first, err := consumerdb.New(tx).FirstOfKey(ctx, consumerdb.FirstOfKeyParams{ConsumerGroup: ls.group, Topic: l.Topic, RecordKey: l.RecordKey})
+	first, err := consumerdb.New(tx).FirstOfKey(ctx,
+		consumerdb.FirstOfKeyParams{ConsumerGroup: ls.group, Topic: l.Topic, RecordKey: l.RecordKey})
 	switch {
-	case errors.Is(err, pgx.ErrNoRows) || err == nil && (first.KafkaPartition != l.KafkaPartition || first.KafkaOffset != l.KafkaOffset):
+	case errors.Is(err, pgx.ErrNoRows) || err == nil &&
+		(first.KafkaPartition != l.KafkaPartition || first.KafkaOffset != l.KafkaOffset):
 		return errDecided
 	case err != nil:
 		return fmt.Errorf("read the first letter of the key: %w", err)
@@ -231,7 +239,8 @@ func (ls *letters) inTurn(ctx context.Context, tx pgx.Tx, l *requested) error {
 
 // unpark lets a key go on, unless a letter of it waits.
 func (ls *letters) unpark(ctx context.Context, tx pgx.Tx, topic string, key []byte) error {
-	if err := consumerdb.New(tx).UnparkKey(ctx, consumerdb.UnparkKeyParams{ConsumerGroup: ls.group, Topic: topic, RecordKey: key}); err != nil {
+	if err := consumerdb.New(tx).UnparkKey(ctx, consumerdb.UnparkKeyParams{ConsumerGroup: ls.group, Topic: topic,
+		RecordKey: key}); err != nil {
 		return fmt.Errorf("let the parked key go on: %w", err)
 	}
 	return nil
@@ -241,7 +250,8 @@ func (ls *letters) unpark(ctx context.Context, tx pgx.Tx, topic string, key []by
 // it waited for.
 func (ls *letters) stopRelease(ctx context.Context, l *requested) decision {
 	n, err := consumerdb.New(ls.db).StopRelease(ctx, consumerdb.StopReleaseParams{
-		ConsumerGroup: ls.group, Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Generation: l.Generation,
+		ConsumerGroup: ls.group, Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
+		Generation: l.Generation,
 	})
 	if err != nil {
 		return decision{err: &infrastructureError{fmt.Errorf("open parked letter %s: %w", l.source(), err)}}

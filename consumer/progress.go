@@ -98,7 +98,8 @@ func (m *marks) end(ctx context.Context, given []Mark) error {
 		doubts[i] = err == nil && crashed[memory.Life{Topic: topic, ID: id, Partition: row.KafkaPartitions[i]}]
 	}
 	err := consumerdb.New(m.db).EndProgress(ctx, consumerdb.EndProgressParams{
-		Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions, Crashed: doubts, ConsumerGroup: m.group, OpenBy: m.incarnation,
+		Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions, Crashed: doubts,
+		ConsumerGroup: m.group, OpenBy: m.incarnation,
 	})
 	if err != nil {
 		return fmt.Errorf("end the session's progress: %w", err)
@@ -151,15 +152,18 @@ func (m *marks) rowsOf(given []Mark) consumerdb.SaveProgressParams {
 		if g.FinishedTime.IsZero() {
 			g.FinishedTime = time.Unix(0, 0)
 		}
-		row.Topics, row.KafkaPartitions, row.TopicIds = append(row.Topics, g.Topic), append(row.KafkaPartitions, g.Partition), append(row.TopicIds, g.TopicID.String())
-		row.LowOffsets, row.HighOffsets, row.AtLeast = append(row.LowOffsets, g.Low), append(row.HighOffsets, g.High), append(row.AtLeast, m.least(g))
+		row.Topics, row.KafkaPartitions, row.TopicIds = append(row.Topics, g.Topic), append(row.KafkaPartitions,
+			g.Partition), append(row.TopicIds, g.TopicID.String())
+		row.LowOffsets, row.HighOffsets, row.AtLeast = append(row.LowOffsets, g.Low), append(row.HighOffsets,
+			g.High), append(row.AtLeast, m.least(g))
 		row.ReadOffsets = append(row.ReadOffsets, g.Read)
 		row.FinishedTimes, row.AtEnds = append(row.FinishedTimes, g.FinishedTime), append(row.AtEnds, g.AtEnd)
 	}
 	return row
 }
 
-func (m *marks) saveProgress(ctx context.Context, history string, row consumerdb.SaveProgressParams, counted map[memory.AgeClass]memory.AgeCount) (err error) {
+func (m *marks) saveProgress(ctx context.Context, history string, row consumerdb.SaveProgressParams,
+	counted map[memory.AgeClass]memory.AgeCount) (err error) {
 	if len(row.Topics) == 0 && len(counted) == 0 { // an idle group, at every commit interval
 		return progress.SameHistory(ctx, consumerdb.New(m.db), history)
 	}
@@ -208,7 +212,8 @@ func (m *marks) read(ctx context.Context) (Progress, error) {
 		if row.Topic == "" {
 			continue // of events without Source
 		}
-		g := Mark{Topic: row.Topic, TopicID: row.TopicID, Partition: row.KafkaPartition, Low: row.LowOffset, High: row.HighOffset, Read: row.ReadOffset, Retired: row.Retired}
+		g := Mark{Topic: row.Topic, TopicID: row.TopicID, Partition: row.KafkaPartition, Low: row.LowOffset,
+			High: row.HighOffset, Read: row.ReadOffset, Retired: row.Retired}
 		g.Crashed, g.Inherited = row.OpenBy != "" && row.OpenBy != m.incarnation, row.OpenBy == progress.OpenCrashed
 		if row.FinishedTime != nil {
 			g.FinishedTime = *row.FinishedTime
@@ -221,9 +226,11 @@ func (m *marks) read(ctx context.Context) (Progress, error) {
 }
 
 // highMark reads the mark that counts for an offset; not ok: the group has none.
-func (m *marks) highMark(ctx context.Context, q *consumerdb.Queries, src Source) (mark consumerdb.HighMarkRow, ok bool, err error) {
+func (m *marks) highMark(ctx context.Context, q *consumerdb.Queries, src Source) (mark consumerdb.HighMarkRow, ok bool,
+	err error) {
 	mark, err = q.HighMark(ctx, consumerdb.HighMarkParams{
-		ConsumerGroup: m.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition, KafkaOffset: src.Offset,
+		ConsumerGroup: m.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition,
+		KafkaOffset: src.Offset,
 	})
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return mark, false, fmt.Errorf("read the mark of %s: %w", src, err)
@@ -234,7 +241,8 @@ func (m *marks) highMark(ctx context.Context, q *consumerdb.Queries, src Source)
 // unread asks whether a record lies in a range that nobody could read at first.
 func (m *marks) unread(ctx context.Context, q *consumerdb.Queries, src Source) (bool, error) {
 	unread, err := q.WasUnreadable(ctx, consumerdb.WasUnreadableParams{
-		ConsumerGroup: m.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition, KafkaOffset: src.Offset,
+		ConsumerGroup: m.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition,
+		KafkaOffset: src.Offset,
 	})
 	if err != nil {
 		return false, fmt.Errorf("ask whether %s could be read: %w", src, err)

@@ -20,7 +20,8 @@ func (c claimant) recall(ctx context.Context, it *item) error {
 		return nil
 	}
 	if it.redrive != nil {
-		alone, err := c.q.LockEvent(ctx, consumerdb.LockEventParams{ConsumerGroup: c.processor.group, ClaimID: it.id.String()})
+		alone, err := c.q.LockEvent(ctx, consumerdb.LockEventParams{ConsumerGroup: c.processor.group,
+			ClaimID: it.id.String()})
 		switch {
 		case err != nil:
 			return fmt.Errorf("lock the event: %w", err)
@@ -28,7 +29,8 @@ func (c claimant) recall(ctx context.Context, it *item) error {
 			return ErrInProgress
 		}
 	}
-	letters, err := c.q.LettersOfClaim(ctx, consumerdb.LettersOfClaimParams{ClaimID: &it.id, ConsumerGroup: c.processor.group})
+	letters, err := c.q.LettersOfClaim(ctx, consumerdb.LettersOfClaimParams{ClaimID: &it.id,
+		ConsumerGroup: c.processor.group})
 	if err != nil {
 		return fmt.Errorf("look for letters of the event: %w", err)
 	}
@@ -70,5 +72,6 @@ func (it *item) isOf(l *consumerdb.LettersOfClaimRow) bool {
 		return bytes.Equal(l.Fingerprint, it.fingerprint[:])
 	}
 	rec := it.ev.record()
-	return l.Namespace == it.ev.Key.Namespace() && l.EventType == it.ev.Type && bytes.Equal(l.RecordKey, rec.Key) && bytes.Equal(l.RecordValue, rec.Value)
+	return l.Namespace == it.ev.Key.Namespace() && l.EventType == it.ev.Type && bytes.Equal(l.RecordKey, rec.Key) &&
+		bytes.Equal(l.RecordValue, rec.Value)
 }

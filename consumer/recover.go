@@ -25,7 +25,8 @@ func recoverEvents(ctx context.Context, r *Router, limit int) (done int, err err
 		if len(types) == 0 {
 			break
 		}
-		f, takeErr := consumerdb.New(r.processor.db).TakeOpenEvent(ctx, consumerdb.TakeOpenEventParams{ConsumerGroup: r.Group(), EventTypes: types})
+		f, takeErr := consumerdb.New(r.processor.db).TakeOpenEvent(ctx,
+			consumerdb.TakeOpenEventParams{ConsumerGroup: r.Group(), EventTypes: types})
 		if errors.Is(takeErr, pgx.ErrNoRows) {
 			break
 		}
@@ -52,7 +53,8 @@ func (o openEvent) recover(ctx context.Context, r *Router) (ended bool, err erro
 	if err != nil {
 		return false, o.stuck(ctx, r.processor, consumerdb.MarkEffectsStuckParams{Whole: true, Why: errorText(err)})
 	}
-	if ev.redriven { // its letter waits no more, else the event were not taken, and was not settled, which ends it: it was discarded
+	// its letter waits no more, else the event were not taken, and was not settled, which ends it: it was discarded
+	if ev.redriven {
 		return endGivenUp(ctx, r.processor, ev)
 	}
 	outcome, err := r.Handle(ctx, ev)

@@ -66,7 +66,8 @@ type decision struct {
 // when there is none or none could be asked for.
 func (d redriver) redriveNext(ctx context.Context, after Source) (decision, *requested) {
 	row, err := consumerdb.New(d.processor.db).NextRequestedLetter(ctx, consumerdb.NextRequestedLetterParams{
-		ConsumerGroup: d.processor.group, Topic: after.Topic, KafkaPartition: after.Partition, KafkaOffset: after.Offset,
+		ConsumerGroup: d.processor.group, Topic: after.Topic, KafkaPartition: after.Partition,
+		KafkaOffset: after.Offset,
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return decision{}, nil
@@ -138,7 +139,8 @@ func (ls *letters) name(ctx context.Context, l *requested, ev Event) error {
 	id, claim, sum := ev.Key.UUID(), ls.claimID(ev), ev.Fingerprint()
 	namespace := ev.Key.Namespace()
 	n, err := consumerdb.New(ls.db).NameLetterEvent(ctx, consumerdb.NameLetterEventParams{
-		ConsumerGroup: ls.group, Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Was: l.State, Generation: l.Generation,
+		ConsumerGroup: ls.group, Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
+		Was: l.State, Generation: l.Generation,
 		EventID: &id, Namespace: &namespace, EventType: &ev.Type, ClaimID: &claim, Fingerprint: sum[:],
 	})
 	switch {
@@ -157,7 +159,8 @@ func (ls *letters) lock(ctx context.Context, tx pgx.Tx, l *requested) error {
 		return err
 	}
 	_, err := consumerdb.New(tx).LockRequestedLetter(ctx, consumerdb.LockRequestedLetterParams{
-		ConsumerGroup: ls.group, Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Was: l.State, Generation: l.Generation,
+		ConsumerGroup: ls.group, Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
+		Was: l.State, Generation: l.Generation,
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return errDecided
@@ -215,7 +218,8 @@ func refusedAgain(c Claim) error {
 // settle ends the redrive of a letter.
 func (ls *letters) settle(ctx context.Context, tx pgx.Tx, l *requested) error {
 	n, err := consumerdb.New(tx).RedriveLetter(ctx, consumerdb.RedriveLetterParams{
-		Keep: consumerdb.Interval(consumerdb.LettersKept), ConsumerGroup: ls.group, Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
+		Keep: consumerdb.Interval(consumerdb.LettersKept), ConsumerGroup: ls.group, Topic: l.Topic,
+		KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
 		Was: l.State, Generation: l.Generation,
 	})
 	switch {
@@ -266,8 +270,10 @@ func (d redriver) reopenIn(ctx context.Context, l *requested, cause error) (bool
 		}
 	}
 	n, err := consumerdb.New(tx).ReopenLetter(ctx, consumerdb.ReopenLetterParams{
-		Error: errorText(cause), Tried: tried, Crashed: crash != nil, Mismatch: handler == nil && errors.As(cause, &mismatch),
-		ConsumerGroup: d.processor.group, Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Was: l.State, Generation: l.Generation,
+		Error: errorText(cause), Tried: tried, Crashed: crash != nil,
+		Mismatch:      handler == nil && errors.As(cause, &mismatch),
+		ConsumerGroup: d.processor.group, Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
+		Was: l.State, Generation: l.Generation,
 	})
 	if err != nil {
 		return false, judge(ctx, tx, err)

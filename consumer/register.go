@@ -79,7 +79,8 @@ func (w *windows) beginIn(ctx context.Context, bounds string) (pgx.Tx, error) {
 // day one window ago, but no day whose claims may be gone; by arrival, today. The
 // window of one that is there only grows, and by arrival not even that: its
 // buckets would not grow with it.
-func (w *windows) registration(c Class, rows []consumerdb.ClassesOfGroupRow, now, oldest time.Time) consumerdb.RegisterWindowParams {
+func (w *windows) registration(c Class, rows []consumerdb.ClassesOfGroupRow, now,
+	oldest time.Time) consumerdb.RegisterWindowParams {
 	floor, window := now.Add(-c.Window), c.Window
 	if c.Keyed == ByArrival {
 		floor = now
@@ -90,8 +91,10 @@ func (w *windows) registration(c Class, rows []consumerdb.ClassesOfGroupRow, now
 		}
 	}
 	return consumerdb.RegisterWindowParams{
-		ConsumerGroup: w.group, Class: c.Pattern, TimeWindow: consumerdb.Interval(window), Floor: latest(partition.Day(floor), oldest),
-		Late: string(c.Late), Replay: string(c.Replay), Keyed: string(c.Keyed), Bucket: consumerdb.Interval(claims.BucketOf(string(c.Keyed), window)), Oldest: oldest,
+		ConsumerGroup: w.group, Class: c.Pattern, TimeWindow: consumerdb.Interval(window),
+		Floor: latest(partition.Day(floor), oldest),
+		Late:  string(c.Late), Replay: string(c.Replay), Keyed: string(c.Keyed),
+		Bucket: consumerdb.Interval(claims.BucketOf(string(c.Keyed), window)), Oldest: oldest,
 	}
 }
 
@@ -131,7 +134,8 @@ func (w *windows) takeOver(ctx context.Context, q *consumerdb.Queries) error {
 // differs returns the flags of `outboxctl windows set` that make what is
 // registered what the class says; empty: it is. It is pure.
 func (c Class) differs(r registered) (flags string) {
-	if c.Window != r.window || !r.buckets.Changing(time.Now()) && r.buckets.Length != claims.BucketOf(string(c.Keyed), c.Window) {
+	if c.Window != r.window || !r.buckets.Changing(time.Now()) &&
+		r.buckets.Length != claims.BucketOf(string(c.Keyed), c.Window) {
 		flags += " --window " + c.Window.String()
 	}
 	if c.Late != r.late {

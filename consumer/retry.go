@@ -84,7 +84,8 @@ type attempts struct {
 }
 
 // failure counts one failure and reports whether it was the last.
-func (a *attempts) failure(ctx context.Context, tx pgx.Tx, it *item, cause error) (attempts int32, last bool, err error) {
+func (a *attempts) failure(ctx context.Context, tx pgx.Tx, it *item, cause error) (attempts int32, last bool,
+	err error) {
 	attempts, err = consumerdb.New(tx).CountAttempt(ctx, consumerdb.CountAttemptParams{
 		EventID: it.id, ConsumerGroup: a.group, LastError: errorText(cause), Keep: consumerdb.Interval(attemptsKept),
 	})
@@ -123,7 +124,8 @@ func (a *attempts) start(ctx context.Context, id uuid.UUID) (starts int32, may b
 // left reads the starts of an event that have not come back.
 func (a *attempts) left(ctx context.Context, id uuid.UUID) (consumerdb.StartsLeftRow, error) {
 	left, err := consumerdb.New(a.db).StartsLeft(ctx, consumerdb.StartsLeftParams{
-		EventID: id, ConsumerGroup: a.group, Keep: consumerdb.Interval(attemptsKept), Longest: consumerdb.Interval(a.handlerTimeout + startSlack),
+		EventID: id, ConsumerGroup: a.group, Keep: consumerdb.Interval(attemptsKept),
+		Longest: consumerdb.Interval(a.handlerTimeout + startSlack),
 	})
 	if err != nil {
 		return left, unusable(fmt.Errorf("read the starts of a handler: %w", err))
@@ -161,7 +163,8 @@ func (a *attempts) usedUp(ctx context.Context, id uuid.UUID) (Outcome, error) {
 func (a *attempts) end(ctx context.Context, id uuid.UUID, starts int32) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cameBackTimeout)
 	defer cancel()
-	if err := consumerdb.New(a.db).CameBack(ctx, consumerdb.CameBackParams{EventID: id, ConsumerGroup: a.group, Starts: 1}); err != nil {
+	if err := consumerdb.New(a.db).CameBack(ctx, consumerdb.CameBackParams{EventID: id, ConsumerGroup: a.group,
+		Starts: 1}); err != nil {
 		a.cameBack.Store(id, starts)
 		a.log.WarnContext(ctx, "that the handling of an event came back could not be written down", "event", id, "error", err)
 	}
@@ -170,7 +173,8 @@ func (a *attempts) end(ctx context.Context, id uuid.UUID, starts int32) {
 // forget takes back what has given an event up, so that a redrive of its letter
 // has all attempts.
 func (a *attempts) forget(ctx context.Context, tx pgx.Tx, id uuid.UUID, times int32) error {
-	if err := consumerdb.New(tx).CameBack(ctx, consumerdb.CameBackParams{EventID: id, ConsumerGroup: a.group, Starts: times}); err != nil {
+	if err := consumerdb.New(tx).CameBack(ctx, consumerdb.CameBackParams{EventID: id, ConsumerGroup: a.group,
+		Starts: times}); err != nil {
 		return fmt.Errorf("forget the starts of a handler: %w", err)
 	}
 	return nil

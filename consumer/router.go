@@ -344,7 +344,8 @@ func (r *Router) RecoverFences(ctx context.Context, limit int) (done int, err er
 // call does nothing. Send is called within a transaction of this database that is
 // idle meanwhile, so it should return long before Config.SessionTimeout. It
 // returns how many letters were sent. saramagroup.Run calls it.
-func (r *Router) SendLetters(ctx context.Context, send func(ctx context.Context, letters []Letter) (sent []Letter, err error)) (total int, err error) {
+func (r *Router) SendLetters(ctx context.Context, send func(ctx context.Context, letters []Letter) (sent []Letter,
+	err error)) (total int, err error) {
 	after := Source{Partition: -1, Offset: -1}
 	for {
 		page, sent, err := sending{&r.steps, send}.page(ctx, after)

@@ -26,7 +26,8 @@ type calls struct {
 // returns nil may the transaction be committed.
 func (c *calls) apply(ctx context.Context, handler TxHandler, tx pgx.Tx, ev Event) error {
 	guarded := &transaction.Guarded{Tx: tx}
-	inside, cancel := context.WithTimeoutCause(context.WithValue(ctx, deliveryKey{}, &running{member: c.member, inTx: true}), c.handlerTimeout, ErrHandlerTimeout)
+	inside, cancel := context.WithTimeoutCause(context.WithValue(ctx, deliveryKey{},
+		&running{member: c.member, inTx: true}), c.handlerTimeout, ErrHandlerTimeout)
 	defer cancel()
 	err := c.bounded(inside, tx, func() error { return handler(inside, guarded, ev) })
 	if transaction.Abandoned(tx) {
@@ -67,7 +68,8 @@ func (c *calls) apply(ctx context.Context, handler TxHandler, tx pgx.Tx, ev Even
 // reasons; what the handler does beside them is its own.
 func (c *calls) event(ctx context.Context, it *item) error {
 	run := &running{member: c.member, event: it.ev}
-	inside, cancel := context.WithTimeoutCause(context.WithValue(ctx, deliveryKey{}, run), c.handlerTimeout, ErrHandlerTimeout)
+	inside, cancel := context.WithTimeoutCause(context.WithValue(ctx, deliveryKey{}, run), c.handlerTimeout,
+		ErrHandlerTimeout)
 	defer cancel()
 	began := time.Now()
 	err := c.bounded(inside, nil, func() error { return it.handler.fn(inside, it.ev) })
@@ -146,7 +148,8 @@ func (c *calls) tell(eventType string, began time.Time) {
 // statements did.
 func blame(ctx context.Context, tx pgx.Tx, err error) error {
 	failed := &HandlerError{Err: err}
-	conn, over := tx.Conn(), errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, ErrHandlerTimeout)
+	conn, over := tx.Conn(), errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, ErrHandlerTimeout)
 	code, coded := sqlstate.Of(err)
 	switch {
 	case ctx.Err() != nil:

@@ -45,12 +45,14 @@ func (u Unreadable) unfinished(ctx context.Context, p *Processor) ([]Unreadable,
 		p.log.WarnContext(ctx, "of a range that cannot be read something was finished when it could be, or has its letter; that is passed over",
 			"source", u.From.String(), "until", u.Until, "low", mark.LowOffset, "high", mark.HighOffset, "error", u.Why.Error())
 	}
-	return slices.DeleteFunc([]Unreadable{before, behind}, func(part Unreadable) bool { return part.From.Offset >= part.Until }), nil
+	return slices.DeleteFunc([]Unreadable{before, behind},
+		func(part Unreadable) bool { return part.From.Offset >= part.Until }), nil
 }
 
 func (u Unreadable) keep(ctx context.Context, s *steps) error {
 	kept, err := consumerdb.New(s.processor.db).RangeIsKept(ctx, consumerdb.RangeIsKeptParams{
-		ConsumerGroup: s.processor.group, Topic: u.From.Topic, TopicID: u.From.TopicID, KafkaPartition: u.From.Partition, KafkaOffset: u.From.Offset, Until: u.Until,
+		ConsumerGroup: s.processor.group, Topic: u.From.Topic, TopicID: u.From.TopicID,
+		KafkaPartition: u.From.Partition, KafkaOffset: u.From.Offset, Until: u.Until,
 	})
 	switch {
 	case err != nil:
@@ -58,5 +60,6 @@ func (u Unreadable) keep(ctx context.Context, s *steps) error {
 	case kept:
 		return nil
 	}
-	return s.quarantine(ctx, letter{record: Record{Source: u.From}, reason: reasonUnreadable, cause: u.text(), until: u.Until}).Err
+	return s.quarantine(ctx, letter{record: Record{Source: u.From}, reason: reasonUnreadable, cause: u.text(),
+		until: u.Until}).Err
 }

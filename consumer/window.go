@@ -48,7 +48,8 @@ func registeredOf(row *consumerdb.ClassesOfGroupRow) registered {
 	window := consumerdb.Micros(row.WindowUs)
 	return registered{
 		floor: row.Floor, window: window, late: LatePolicy(row.Late), replay: ReplayPolicy(row.Replay),
-		buckets: claims.BucketsOf(row.Keyed, window, consumerdb.Micros(row.BucketUs), consumerdb.Micros(row.OldBucketUs), row.OldUntil),
+		buckets: claims.BucketsOf(row.Keyed, window, consumerdb.Micros(row.BucketUs),
+			consumerdb.Micros(row.OldBucketUs), row.OldUntil),
 	}
 }
 
@@ -71,7 +72,8 @@ func (w *windows) now() time.Time { return time.Now().Add(w.known.Load().clock) 
 // come, so that nothing needs to be asked.
 func (w *windows) obvious(class int, at time.Time) bool {
 	f := w.known.Load()
-	return time.Since(f.readAt) < claims.FloorsKept && !at.Before(f.of[class].floor) && !at.After(time.Now().Add(f.clock+w.skew))
+	return time.Since(f.readAt) < claims.FloorsKept && !at.Before(f.of[class].floor) &&
+		!at.After(time.Now().Add(f.clock+w.skew))
 }
 
 // forget makes the next claim read the floors: one that was read may be of
@@ -153,7 +155,8 @@ func (l *look) evidenceOf(ctx context.Context, src Source) (verdict.Evidence, er
 	case !ok || src.Offset > mark.HighOffset:
 		return verdict.NotSeen, nil
 	case src.Offset < mark.LowOffset, src.TopicID == uuid.Nil || src.TopicID != mark.TopicID:
-		return verdict.Finished, nil // before the first that was read of this topic it may have been applied from another one
+		// before the first that was read of this topic it may have been applied from another one
+		return verdict.Finished, nil
 	}
 	unread, err := l.processor.marks.unread(ctx, l.q, src)
 	switch {
@@ -189,7 +192,8 @@ func (l *look) plan(ctx context.Context, ev *Event) (plan, error) {
 		return plan{}, fmt.Errorf("%w: %q of group %q; add a class to Config.Classes whose pattern matches", ErrNoClass, ev.Type, p.group)
 	}
 	id := p.claimID(*ev)
-	if p.windows.classes[class].Keyed == ByEventTime && !p.marks.behind(ev) && p.windows.obvious(class, outbox.IDTime(id)) {
+	if p.windows.classes[class].Keyed == ByEventTime && !p.marks.behind(ev) &&
+		p.windows.obvious(class, outbox.IDTime(id)) {
 		return plan{ids: []uuid.UUID{id}}, nil
 	}
 	if err := l.read(ctx); err != nil {
@@ -215,7 +219,8 @@ func (l *look) judge(ctx context.Context, ev *Event, class int) (plan, error) {
 		return l.byArrival(ctx, ev)
 	}
 	at := outbox.IDTime(id)
-	q := verdict.Question{Time: at, Floor: l.classes[class].floor, Now: l.now, Skew: p.windows.skew, Copied: p.copied(ev) && !ev.unseen}
+	q := verdict.Question{Time: at, Floor: l.classes[class].floor, Now: l.now, Skew: p.windows.skew,
+		Copied: p.copied(ev) && !ev.unseen}
 	var err error
 	switch {
 	case ev.unseen:

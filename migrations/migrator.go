@@ -182,10 +182,11 @@ func (m *Migrator) DownSQL(ctx context.Context) ([]string, error) {
 // may lead through PgBouncer in transaction mode. It waits for no lock.
 func (m *Migrator) Status(ctx context.Context) (Status, error) {
 	var st Status
-	err := pgx.BeginTxFunc(ctx, m.cfg.Pool, pgx.TxOptions{BeginQuery: pgconf.BeginReadOnly}, func(tx pgx.Tx) (err error) {
-		st, err = m.status(ctx, tx)
-		return err
-	})
+	err := pgx.BeginTxFunc(ctx, m.cfg.Pool, pgx.TxOptions{BeginQuery: pgconf.BeginReadOnly},
+		func(tx pgx.Tx) (err error) {
+			st, err = m.status(ctx, tx)
+			return err
+		})
 	if err != nil {
 		return Status{}, fmt.Errorf("migrate status, side %s: %w", m.cfg.Side, err)
 	}

@@ -23,7 +23,8 @@ func (s Side) tablesAt(version int64) []string {
 		since  int64
 		tables []string
 	}
-	later := []addition{{4, []string{resultsTable}}, {6, []string{healthTable}}, {7, gapTables}, {10, waitingTables}, {11, []string{kafkaTable}}}
+	later := []addition{{4, []string{resultsTable}}, {6, []string{healthTable}}, {7, gapTables}, {10, waitingTables},
+		{11, []string{kafkaTable}}}
 	if s == Consumer {
 		later = []addition{{2, laterTables}, {4, []string{aheadTable}}, {7, []string{parkedTable}}}
 	}

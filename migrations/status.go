@@ -21,9 +21,10 @@ type Status struct {
 	PartitionsTo   string // UTC day of the newest
 	DaysAhead      int    // days after today that are covered without a hole; 0 where today is none of them
 	Today          bool   // rows of now have a partition
-	Default        string // a DEFAULT partition, which is not counted, with its schema and quoted for SQL; empty: there is none
-	Publications   []PublicationStatus
-	Missing        string // what became of a table that is not there; empty: all are
+	// a DEFAULT partition, which is not counted, with its schema and quoted for SQL; empty: there is none
+	Default      string
+	Publications []PublicationStatus
+	Missing      string // what became of a table that is not there; empty: all are
 }
 
 // PublicationStatus is one publication that Up made, or that has the name of

@@ -213,11 +213,13 @@ func (b *brokers) configs(names []string, settings ...string) (map[string]map[st
 // were not made that were not, as the controller says; an error where it says
 // nothing.
 func (b *brokers) create(details map[string]*sarama.TopicDetail) (map[string]error, error) {
-	cluster, err := b.describe(slices.Collect(maps.Keys(details))[:1]) // for its controller; without a name it would be all topics
+	// for its controller; without a name it would be all topics
+	cluster, err := b.describe(slices.Collect(maps.Keys(details))[:1])
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(cluster.Brokers, func(broker *sarama.Broker) bool { return broker.ID() == cluster.ControllerID })
+	i := slices.IndexFunc(cluster.Brokers,
+		func(broker *sarama.Broker) bool { return broker.ID() == cluster.ControllerID })
 	if i < 0 {
 		return nil, errors.New("the cluster has no controller at the moment")
 	}

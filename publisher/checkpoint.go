@@ -38,7 +38,8 @@ func checkCheckpoint(b *brokers, w *wire, s *settings, topic string) error {
 			return fmt.Errorf("look up checkpoint topic %q: %w", topic, err)
 		}
 		metadata := find(response, topic)
-		missing := metadata == nil || errors.Is(metadata.Err, sarama.ErrUnknownTopicOrPartition) || len(metadata.Partitions) == 0
+		missing := metadata == nil || errors.Is(metadata.Err, sarama.ErrUnknownTopicOrPartition) ||
+			len(metadata.Partitions) == 0
 		if missing && s.Topics.Create && !created {
 			if err := createCheckpoint(b, s, topic); err != nil {
 				return err

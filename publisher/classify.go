@@ -65,17 +65,20 @@ var kinds = []kind{
 	},
 	{
 		classRelay,
-		[]error{sarama.ErrClusterAuthorizationFailed, sarama.ErrTransactionalIDAuthorizationFailed, sarama.ErrGroupAuthorizationFailed},
+		[]error{sarama.ErrClusterAuthorizationFailed, sarama.ErrTransactionalIDAuthorizationFailed,
+			sarama.ErrGroupAuthorizationFailed},
 		"the relay's principal may not do this; grant WRITE and DESCRIBE on the topics, on its transactional id and READ on its group (and IDEMPOTENT_WRITE on clusters older than 2.8)",
 	},
 	{
 		classRelay,
-		[]error{sarama.ErrSASLAuthenticationFailed, sarama.ErrUnsupportedSASLMechanism, sarama.ErrIllegalSASLState, sarama.ErrSecurityDisabled},
+		[]error{sarama.ErrSASLAuthenticationFailed, sarama.ErrUnsupportedSASLMechanism, sarama.ErrIllegalSASLState,
+			sarama.ErrSecurityDisabled},
 		"the broker does not accept the relay's credentials; see kafka.sasl",
 	},
 	{
 		classRelay,
-		[]error{sarama.ErrUnsupportedVersion, sarama.ErrUnsupportedCompressionType, sarama.ErrInvalidTransactionTimeout, sarama.ErrInvalidRequest},
+		[]error{sarama.ErrUnsupportedVersion, sarama.ErrUnsupportedCompressionType, sarama.ErrInvalidTransactionTimeout,
+			sarama.ErrInvalidRequest},
 		"the brokers do not understand this: they must be 2.8 or newer; see kafka.compression, and kafka.transaction.timeout beside the brokers' transaction.max.timeout.ms",
 	},
 	{
@@ -96,8 +99,10 @@ var kinds = []kind{
 		classTransient,
 		[]error{
 			sarama.ErrNotEnoughReplicas, sarama.ErrNotEnoughReplicasAfterAppend, sarama.ErrLeaderNotAvailable,
-			sarama.ErrNotLeaderForPartition, sarama.ErrRequestTimedOut, sarama.ErrKafkaStorageError, sarama.ErrOutOfBrokers,
-			sarama.ErrReplicaNotAvailable, sarama.ErrFencedLeaderEpoch, sarama.ErrUnknownLeaderEpoch, sarama.ErrLogDirNotFound,
+			sarama.ErrNotLeaderForPartition, sarama.ErrRequestTimedOut, sarama.ErrKafkaStorageError,
+			sarama.ErrOutOfBrokers,
+			sarama.ErrReplicaNotAvailable, sarama.ErrFencedLeaderEpoch, sarama.ErrUnknownLeaderEpoch,
+			sarama.ErrLogDirNotFound,
 		},
 		"the partition could not be written for longer than the retries last; look at its leader and in-sync replicas with kafka-topics.sh --describe",
 	},
@@ -144,7 +149,8 @@ func explain(failure *sarama.ProducerError, s *settings) error {
 	topic, r := failure.Msg.Topic, pendingOf(failure.Msg)
 	err := fmt.Errorf("%w: publish to topic %q partition %d: %w: %s",
 		ErrFailed, topic, failure.Msg.Partition, failure.Err, advise(failure.Err, s.MaxMessageBytes))
-	tooLarge := errors.Is(failure.Err, sarama.ErrMessageSizeTooLarge) || errors.Is(failure.Err, sarama.ErrMessageSetSizeTooLarge)
+	tooLarge := errors.Is(failure.Err, sarama.ErrMessageSizeTooLarge) ||
+		errors.Is(failure.Err, sarama.ErrMessageSetSizeTooLarge)
 	class := classify(failure.Err)
 	switch {
 	case tooLarge && (!r.alone() || !r.topic.proven()), class == classRecord && !r.alone():

@@ -23,7 +23,8 @@ type creator struct {
 }
 
 func newCreator() creator {
-	return creator{wanted: make(map[string]*topic), making: make(map[string]*topic), made: make(chan map[string]*RouteError)}
+	return creator{wanted: make(map[string]*topic), making: make(map[string]*topic),
+		made: make(chan map[string]*RouteError)}
 }
 
 // beingMade is why the events of a missing topic wait for a moment.
@@ -106,7 +107,8 @@ func (w *watcher) round(names []string) map[string]*RouteError {
 	}
 	details := make(map[string]*sarama.TopicDetail, len(names))
 	for _, name := range names {
-		details[name] = &sarama.TopicDetail{NumPartitions: w.settings.Topics.Partitions, ReplicationFactor: w.settings.Topics.ReplicationFactor}
+		details[name] = &sarama.TopicDetail{NumPartitions: w.settings.Topics.Partitions,
+			ReplicationFactor: w.settings.Topics.ReplicationFactor}
 	}
 	failures, err := b.create(details)
 	w.wire.refuse(err)

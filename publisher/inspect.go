@@ -71,7 +71,10 @@ func (c Config) FixedTopics() ([]string, error) {
 // when the topic is not as it must be.
 func InspectCheckpoint(ctx context.Context, cfg Config) error {
 	cfg.Topics.Create = false
-	return look(ctx, cfg, func(b *brokers, w *wire, s *settings) error { return checkCheckpoint(b, w, s, DefaultCheckpointTopic) })
+	return look(ctx, cfg, func(b *brokers, w *wire,
+		s *settings) error {
+		return checkCheckpoint(b, w, s, DefaultCheckpointTopic)
+	})
 }
 
 // look connects for the time of a look.

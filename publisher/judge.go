@@ -11,7 +11,8 @@ import (
 // is a topic that the answer left out; limit is 0 when unknown.
 func judge(name string, metadata *sarama.TopicMetadata, limit int, s *settings) topicState {
 	refuse := func(reason, cure string, args ...any) topicState {
-		return topicState{refused: &RouteError{Route: name, Topic: name, Reason: reason, Cure: fmt.Sprintf(cure, args...)}}
+		return topicState{refused: &RouteError{Route: name, Topic: name, Reason: reason,
+			Cure: fmt.Sprintf(cure, args...)}}
 	}
 	server := s.Brokers[0]
 	switch {

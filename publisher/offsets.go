@@ -91,7 +91,8 @@ func fetchOffset(client sarama.Client, tx TransactionConfig) (Position, bool, er
 			return Position{}, false, refusal
 		}
 	}
-	request := &sarama.OffsetFetchRequest{Version: stableVersion, ConsumerGroup: tx.Group, RequireStable: !tx.faults.untilQuiet}
+	request := &sarama.OffsetFetchRequest{Version: stableVersion, ConsumerGroup: tx.Group,
+		RequireStable: !tx.faults.untilQuiet}
 	request.AddPartition(tx.Topic, checkpointPartition)
 	response, err := coordinator.FetchOffset(request)
 	if err != nil {
@@ -132,6 +133,7 @@ func passing(err error) bool {
 	return slices.Contains([]sarama.KError{
 		sarama.ErrOffsetsLoadInProgress, sarama.ErrConsumerCoordinatorNotAvailable, sarama.ErrNotCoordinatorForConsumer,
 		sarama.ErrRequestTimedOut, sarama.ErrNetworkException, sarama.ErrUnstableOffsetCommit,
-		sarama.ErrUnknownTopicOrPartition, // of a topic that this broker has not heard of yet: it was there a moment ago
+		// of a topic that this broker has not heard of yet: it was there a moment ago
+		sarama.ErrUnknownTopicOrPartition,
 	}, refusal)
 }

@@ -137,8 +137,10 @@ func connect(s *settings, w *wire, b *brokers, config *sarama.Config) (_ *Publis
 	p.watcher = &watcher{
 		settings: s, wire: w, brokers: b, client: client,
 		questions: make(chan question), refreshed: make(chan *topic), tasks: &p.tasks,
-		fail: p.fail, usable: make(map[string]*topic), nudged: make(map[*topic]struct{}), nudges: make(chan struct{}, 1),
-		refreshing: make(map[string]bool), narrow: named(s.Narrow), doubtful: make(map[string]*topic), creator: newCreator(),
+		fail: p.fail, usable: make(map[string]*topic), nudged: make(map[*topic]struct{}),
+		nudges:     make(chan struct{}, 1),
+		refreshing: make(map[string]bool), narrow: named(s.Narrow), doubtful: make(map[string]*topic),
+		creator: newCreator(),
 	}
 	p.placer = newPlacer(s, p.watcher, p.inflight, p.failed, p.quit)
 	return p, nil
@@ -164,7 +166,8 @@ func (p *Publisher) start(acknowledged func(tags []uint64)) {
 
 // startDrain starts the reader of the producer's channels.
 func (p *Publisher) startDrain(acknowledged func(tags []uint64)) {
-	d := &drain{publisher: p, successes: p.producer.Successes(), errors: p.producer.Errors(), acknowledged: acknowledged}
+	d := &drain{publisher: p, successes: p.producer.Successes(), errors: p.producer.Errors(),
+		acknowledged: acknowledged}
 	drained := p.drained
 	p.tasks.Go(func() {
 		defer close(drained)

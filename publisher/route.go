@@ -181,7 +181,8 @@ func (m Match) Matches(namespace, aggregateType, eventType string) bool {
 }
 
 func (m Match) matches(o origin) bool {
-	return globOrEmpty(m.Namespace, o.namespace) && globOrEmpty(m.AggregateType, o.aggregateType) && globOrEmpty(m.EventType, o.eventType)
+	return globOrEmpty(m.Namespace, o.namespace) && globOrEmpty(m.AggregateType, o.aggregateType) &&
+		globOrEmpty(m.EventType, o.eventType)
 }
 
 func globOrEmpty(pattern, s string) bool { return pattern == "" || glob(pattern, s) }

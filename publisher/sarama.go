@@ -99,7 +99,8 @@ func producerConfig(s *settings, w *wire) *sarama.Config {
 // transactions. Retried is called once per request about the transaction that
 // sarama sends again; broken reports that the transaction cannot be committed
 // any more, so that nothing is waited for.
-func transactionalConfig(s *settings, w *wire, tx TransactionConfig, retried func(), broken func() bool) *sarama.Config {
+func transactionalConfig(s *settings, w *wire, tx TransactionConfig, retried func(),
+	broken func() bool) *sarama.Config {
 	c := producerConfig(s, w)
 	c.Net.ReadTimeout = answerTimeout(tx.Timeout)
 	c.Net.WriteTimeout = c.Net.ReadTimeout

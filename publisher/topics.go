@@ -301,7 +301,8 @@ func (w *watcher) check(topics ...*topic) error {
 	limits := w.limits(found)
 	for _, t := range topics {
 		w.recognise(t, found[t.name])
-		if metadata := found[t.name]; w.settings.Topics.Create && metadata != nil && errors.Is(metadata.Err, sarama.ErrUnknownTopicOrPartition) {
+		if metadata := found[t.name]; w.settings.Topics.Create && metadata != nil &&
+			errors.Is(metadata.Err, sarama.ErrUnknownTopicOrPartition) {
 			w.store(t, topicState{refused: w.want(t)})
 			continue
 		}

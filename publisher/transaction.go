@@ -97,8 +97,9 @@ type Transactional struct {
 	retries   atomic.Uint64 // requests about the transaction that sarama sent again
 	rotations atomic.Uint64
 	producer  atomic.Pointer[sarama.AsyncProducer] // for its status only
-	opened    atomic.Int64                         // when the coordinator was first needed, in ns since born; 0 when it is not
-	born      time.Time
+	// when the coordinator was first needed, in ns since born; 0 when it is not
+	opened atomic.Int64
+	born   time.Time
 
 	// Of the open transaction; publisher.handover guards them.
 	begun  bool

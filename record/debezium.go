@@ -50,7 +50,8 @@ func (d DebeziumOutbox) Read(rec Record) (ev Event, mine bool, err error) {
 	typeHeader := cmp.Or(d.TypeHeader, headerDebeziumType)
 	ev = Event{
 		Type: cmp.Or(r.optional(typeHeader), d.Type), AggregateID: rec.Key, Payload: rec.Value,
-		ContentType: r.optional(contentType(rec.Headers)), Traceparent: r.last(HeaderTraceparent), Headers: make(map[string]string),
+		ContentType: r.optional(contentType(rec.Headers)), Traceparent: r.last(HeaderTraceparent),
+		Headers: make(map[string]string),
 	}
 	if ev.Type == "" {
 		r.fail(typeHeader, "missing; have Debezium write it (table.fields.additional.placement), or set DebeziumOutbox.Type", nil)

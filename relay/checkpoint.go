@@ -104,7 +104,8 @@ func (s *session) checkpoint(ctx context.Context, now stream.Status, last bool) 
 		return nil
 	}
 	passed := now.Transactions != s.savedTransactions
-	if !last && !reached && s.cfg.Kafka.Mode == ModeIdempotent && !s.idle.Due(passed, durable, now.Position, time.Since(s.savedAt)) {
+	if !last && !reached && s.cfg.Kafka.Mode == ModeIdempotent &&
+		!s.idle.Due(passed, durable, now.Position, time.Since(s.savedAt)) {
 		if fault.Is(fault.ConfirmIdle) {
 			s.reader.Confirm(now.Position)
 		}
@@ -114,7 +115,8 @@ func (s *session) checkpoint(ctx context.Context, now stream.Status, last bool) 
 		s.reader.Confirm(now.Position)
 	}
 	c := ledger.Checkpoint{
-		Order: now.Position, Reach: now.Reach, Timeline: s.reader.System().Timeline, Tick: s.tick.Load(), Letters: now.Letters, Session: s.id,
+		Order: now.Position, Reach: now.Reach, Timeline: s.reader.System().Timeline, Tick: s.tick.Load(),
+		Letters: now.Letters, Session: s.id,
 	}
 	tick, err := s.state.Save(ctx, c)
 	if err != nil {

@@ -52,7 +52,8 @@ func (o *opener) bindKafka(ctx context.Context) error {
 	if state.BoundTo(row) == cluster && row.KafkaMet == nil && row.Routes != nil && *row.Routes == routes {
 		return nil
 	}
-	n, err := o.state.Queries.SaveKafka(ctx, outboxdb.SaveKafkaParams{Cluster: nonEmpty(cluster), Routes: routes, Slot: row.Slot, Epoch: o.state.Epoch})
+	n, err := o.state.Queries.SaveKafka(ctx, outboxdb.SaveKafkaParams{Cluster: nonEmpty(cluster), Routes: routes,
+		Slot: row.Slot, Epoch: o.state.Epoch})
 	if err := o.state.Fenced("save the Kafka cluster", n, err); err != nil {
 		return err
 	}
@@ -89,7 +90,8 @@ func (l *lookout) explainKafka(ctx context.Context, last *owned, err error) erro
 	ctx, cancel := context.WithTimeout(ctx, lookoutLimit)
 	defer cancel()
 	_ = l.work(ctx, func(q *outboxdb.Queries) error { // the operator names it himself otherwise
-		return q.SaveKafkaMet(ctx, outboxdb.SaveKafkaMetParams{Met: other.Met, Slot: l.cfg.SlotName(), Cluster: other.Known})
+		return q.SaveKafkaMet(ctx, outboxdb.SaveKafkaMetParams{Met: other.Met, Slot: l.cfg.SlotName(),
+			Cluster: other.Known})
 	})
 	return otherKafka(l.cfg, other)
 }

@@ -291,7 +291,8 @@ const (
 func Default() Config {
 	return Config{
 		Postgres: PostgresConfig{Slot: SlotConfig{Create: "auto", Failover: true}},
-		Outbox:   OutboxConfig{Start: StartAsk, Partitions: PartitionsConfig{Ahead: retention.DefaultAhead, Keep: retention.DefaultKeep, Every: 10 * time.Minute}},
+		Outbox: OutboxConfig{Start: StartAsk, Partitions: PartitionsConfig{Ahead: retention.DefaultAhead,
+			Keep: retention.DefaultKeep, Every: 10 * time.Minute}},
 		Kafka: KafkaConfig{
 			Mode: ModeIdempotent, Compression: "lz4", MaxMessageBytes: 1_000_000,
 			Transaction: TransactionConfig{Interval: 100 * time.Millisecond, MaxBytes: 8 << 20, Timeout: time.Minute},

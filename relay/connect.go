@@ -116,9 +116,10 @@ func inRelayYAML(err error) error {
 func (c *Config) publisher(log *slog.Logger) (publisher.Config, error) {
 	p := publisher.Config{
 		Brokers: c.Kafka.Brokers, ClientID: orDefault(c.Kafka.ClientID, "onceward-"+c.Name), Insecure: c.Kafka.Insecure,
-		Compression: c.Kafka.Compression, MaxMessageBytes: int(c.Kafka.MaxMessageBytes), MaxInFlightBytes: max(int64(c.Queue.Bytes)/2, 64<<10),
-		Logger:      log,
-		HeaderStyle: c.Headers, PartitionChange: c.Topics.PartitionChange,
+		Compression: c.Kafka.Compression, MaxMessageBytes: int(c.Kafka.MaxMessageBytes),
+		MaxInFlightBytes: max(int64(c.Queue.Bytes)/2, 64<<10),
+		Logger:           log,
+		HeaderStyle:      c.Headers, PartitionChange: c.Topics.PartitionChange,
 		Topics: publisher.Topics{
 			Allow: c.Topics.Allow, Create: c.Topics.Create, Partitions: int32(c.Topics.Partitions),
 			ReplicationFactor: int16(c.Topics.ReplicationFactor), MaxCreated: c.Topics.MaxCreated,
@@ -126,7 +127,8 @@ func (c *Config) publisher(log *slog.Logger) (publisher.Config, error) {
 	}
 	for _, r := range c.Routes {
 		p.Routes = append(p.Routes, publisher.Route{
-			Match: publisher.Match{Namespace: r.Match.Namespace, AggregateType: r.Match.AggregateType, EventType: r.Match.EventType},
+			Match: publisher.Match{Namespace: r.Match.Namespace, AggregateType: r.Match.AggregateType,
+				EventType: r.Match.EventType},
 			Topic: r.Topic,
 		})
 	}

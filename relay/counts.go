@@ -24,7 +24,8 @@ type counts struct {
 
 func newCounts(relay string) *counts {
 	return &counts{
-		now:    Stats{Relay: relay, Skipped: make(map[string]uint64), Controls: make(map[string]uint64), PartitionsAhead: -1},
+		now: Stats{Relay: relay, Skipped: make(map[string]uint64), Controls: make(map[string]uint64),
+			PartitionsAhead: -1},
 		delay:  newHistogram(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60, 300),
 		commit: newHistogram(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60),
 	}
@@ -118,7 +119,8 @@ func (c *counts) observe(now stream.Status, durable pglogrepl.LSN, queue int) {
 		lag = max(0, time.Since(now.Oldest))
 	}
 	c.change(func(s *Stats) {
-		s.Lag, s.InFlight, s.QueueBytes, s.Confirmed, s.Ended = lag, now.InFlight, queue, uint64(durable), uint64(now.Position)
+		s.Lag, s.InFlight, s.QueueBytes = lag, now.InFlight, queue
+		s.Confirmed, s.Ended = uint64(durable), uint64(now.Position)
 	})
 }
 
@@ -126,8 +128,9 @@ func (c *counts) observe(now stream.Status, durable pglogrepl.LSN, queue int) {
 func (c *counts) slot(now outboxdb.SlotHealthRow) {
 	c.change(func(s *Stats) {
 		s.Slot = SlotStats{
-			RetainedBytes: now.RetainedBytes, LagBytes: now.LagBytes, SafeBytes: now.SafeBytes, WALStatus: now.WalStatus,
-			Oldest: time.Duration(now.OldestSeconds * float64(time.Second)),
+			RetainedBytes: now.RetainedBytes, LagBytes: now.LagBytes, SafeBytes: now.SafeBytes,
+			WALStatus: now.WalStatus,
+			Oldest:    time.Duration(now.OldestSeconds * float64(time.Second)),
 		}
 	})
 }

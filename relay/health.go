@@ -40,8 +40,8 @@ type health struct {
 const countInterval = time.Minute
 
 // countAhead shows how many days are made ahead, whoever makes them, and says each
-// time that today's is missing, or that a DEFAULT partition is there. Neither that nor not to know it is a reason to stop
-// publishing.
+// time that today's is missing, or that a DEFAULT partition is there. Neither that nor not to know it is a
+// reason to stop publishing.
 func (h *health) countAhead(ctx context.Context) {
 	if time.Since(h.countedAt) < countInterval {
 		return

@@ -59,7 +59,8 @@ func (t *topics) save(ctx context.Context, counts bool) error {
 	}
 	p := outboxdb.SaveKafkaTopicsParams{Slot: t.state.Slot, Epoch: t.state.Epoch}
 	for _, k := range known {
-		p.Topics, p.TopicIds, p.Records = append(p.Topics, k.Name), append(p.TopicIds, k.ID), append(p.Records, k.Records)
+		p.Topics, p.TopicIds, p.Records = append(p.Topics, k.Name), append(p.TopicIds, k.ID), append(p.Records,
+			k.Records)
 		p.SeenAt, p.LostRecords = append(p.SeenAt, k.SeenAt), append(p.LostRecords, lost[k.Name])
 	}
 	n, err := t.state.Queries.SaveKafkaTopics(ctx, p)

@@ -160,7 +160,8 @@ func (l *lookout) row(h Health) (row outboxdb.SaveHealthParams, key string) {
 		key += h.Since.String() + "\x00" // what is to be done about this event is not what mended the last one
 	}
 	return outboxdb.SaveHealthParams{
-		Slot: l.cfg.SlotName(), Process: l.process, Relay: l.cfg.Name, State: string(h.State), Since: h.Since, Code: h.Code,
+		Slot: l.cfg.SlotName(), Process: l.process, Relay: l.cfg.Name, State: string(h.State), Since: h.Since,
+		Code:   h.Code,
 		Detail: storable(h.Error), Waits: text,
 	}, key + string(h.State) + "\x00" + h.Code
 }
@@ -203,7 +204,8 @@ func (l *lookout) stay(ctx context.Context, row outboxdb.SaveHealthParams, owner
 		if !l.usable {
 			return nil
 		}
-		if found, err = q.HasHealth(ctx, outboxdb.HasHealthParams{Slot: row.Slot, Process: row.Process}); err != nil || !owner {
+		if found, err = q.HasHealth(ctx, outboxdb.HasHealthParams{Slot: row.Slot, Process: row.Process}); err != nil ||
+			!owner {
 			return err
 		}
 		return q.RemoveDeadHealth(ctx, outboxdb.RemoveDeadHealthParams{Slot: row.Slot, Process: row.Process})

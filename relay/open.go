@@ -56,9 +56,12 @@ func (r *Relay) openSession(ctx context.Context, t *retry.Tries, last *owned) (_
 	if err != nil {
 		return nil, err
 	}
-	s := &session{cfg: cfg, log: r.log, state: state.New(conn, cfg.SlotName()), id: ledger.NewSession(), counts: r.counts}
+	s := &session{cfg: cfg, log: r.log, state: state.New(conn, cfg.SlotName()), id: ledger.NewSession(),
+		counts: r.counts}
 	s.furnish(steps.told(), r.vitals.report)
-	o := &opener{session: s, opening: steps, last: last, shown: stream.Hooks{Tell: func(now stream.Phase, why error) { r.setState(State(now), why) }, Holding: r.vitals.held}}
+	o := &opener{session: s, opening: steps, last: last,
+		shown: stream.Hooks{Tell: func(now stream.Phase, why error) { r.setState(State(now), why) },
+			Holding: r.vitals.held}}
 	defer func() {
 		last.took = s.state.Epoch > 0
 		if err != nil {
@@ -95,7 +98,8 @@ func (r *Relay) openSession(ctx context.Context, t *retry.Tries, last *owned) (_
 	if cfg.Kafka.Mode == ModeExactlyOnce {
 		patience += cfg.Kafka.Transaction.Interval
 	}
-	r.watch.session.Store(&watched{pump: s.pump, patience: patience, topic: stream.NewRouting(cfg.Name, cfg.policies(), o.kafka).TopicOf})
+	r.watch.session.Store(&watched{pump: s.pump, patience: patience,
+		topic: stream.NewRouting(cfg.Name, cfg.policies(), o.kafka).TopicOf})
 	return s, nil
 }
 
@@ -158,7 +162,8 @@ func (o *opener) own(ctx context.Context, dsn string) error {
 		return err
 	}
 	o.opening.step("compare the checkpoint with the server")
-	if err := o.begin.Bind(ctx, o.reader, beginning.Taken{Row: o.row, SlotPosition: o.at}, o.kept, o.last.Known); err != nil {
+	if err := o.begin.Bind(ctx, o.reader, beginning.Taken{Row: o.row, SlotPosition: o.at}, o.kept,
+		o.last.Known); err != nil {
 		return err
 	}
 	o.tick.Store(max(o.kept.Tick, o.row.Tick))
@@ -254,7 +259,8 @@ func (o *opener) takeOver(ctx context.Context) (err error) {
 	system := o.reader.System()
 	o.row, err = o.state.Take(ctx, outboxdb.InsertRelayStateParams{
 		Slot: o.cfg.SlotName(), Relay: o.cfg.Name, Database: system.DBName, SystemIdentifier: system.SystemID,
-		Timeline: system.Timeline, ConfirmedLsn: o.at.String(), Mode: ModeIdempotent, Publication: o.cfg.PublicationName(),
+		Timeline: system.Timeline, ConfirmedLsn: o.at.String(), Mode: ModeIdempotent,
+		Publication: o.cfg.PublicationName(),
 	})
 	return err
 }
@@ -305,7 +311,8 @@ func (o *opener) pumpConfig(ctx context.Context, start ledger.Checkpoint) (conf 
 	shown.Lend = o.reader.Lend
 	conf = stream.Config{
 		Start: start, Nonce: o.snapshots.Nonce, State: o.pumps, Waiting: stream.NewTable(o.pumps, &start),
-		Routing: stream.NewRouting(o.cfg.Name, o.cfg.policies(), o.kafka), Covered: o.covered, Repairs: o.begin.RepairFrom(o.gaps, o.kept.Repair),
+		Routing: stream.NewRouting(o.cfg.Name, o.cfg.policies(), o.kafka), Covered: o.covered,
+		Repairs: o.begin.RepairFrom(o.gaps, o.kept.Repair),
 		Refused: o.last.refused, Observer: o.counts, Hooks: shown, Log: o.log,
 	}
 	conf.Letters, err = letters.Open(ctx, o.pumps, letters.Config{

@@ -30,7 +30,8 @@ const (
 )
 
 // States lists them all.
-var States = []State{StateConnecting, StateStreaming, StateStandby, StateBackoff, StatePaused, StateHalted, StateStopped}
+var States = []State{StateConnecting, StateStreaming, StateStandby, StateBackoff, StatePaused, StateHalted,
+	StateStopped}
 
 // Relay publishes one outbox. [New] makes it, one goroutine calls [Relay.Run],
 // everything else is safe for concurrent use.
@@ -163,7 +164,8 @@ func (r *Relay) publish(ctx context.Context, t *retry.Tries) error {
 
 // between says what the relay is until the next session, and how long that is to
 // wait. The error ends the relay.
-func (r *Relay) between(ctx context.Context, t *retry.Tries, last *owned, err error) (pause time.Duration, fatal error) {
+func (r *Relay) between(ctx context.Context, t *retry.Tries, last *owned, err error) (pause time.Duration,
+	fatal error) {
 	if errors.Is(err, cdc.ErrSlotActive) || errors.Is(err, state.ErrFenced) {
 		known, ended := r.state() == StateStandby, err
 		held := func() {

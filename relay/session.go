@@ -51,7 +51,8 @@ type session struct {
 func (s *session) furnish(told beginning.Told, report func(kind string, waits ...Wait)) {
 	s.begin = beginning.New(s.cfg.beginner(), s.log, s.state, told)
 	s.snapshots = snapshots{
-		Schedule: snapshot.NewSchedule(), cfg: s.cfg, state: s.state, begin: s.begin, counts: s.counts, parted: make(chan struct{}),
+		Schedule: snapshot.NewSchedule(), cfg: s.cfg, state: s.state, begin: s.begin, counts: s.counts,
+		parted: make(chan struct{}),
 	}
 	s.topics = topics{state: s.state, counts: s.counts, log: s.log}
 	s.health = health{state: s.state, counts: s.counts, log: s.log, report: report, topics: &s.topics}
@@ -92,8 +93,10 @@ func (o *owned) begunAnew() { *o = owned{memory: o.memory, narrow: o.narrow, ref
 // checkpoint: nobody else had the slot since, in this history of the database. One
 // that was put back counts the same epochs again; its tick tells them apart. It is the
 // last one, or one more: of a checkpoint whose answer was lost.
-func (o *owned) knowsMore(kept *ledger.Checkpoint, row outboxdb.RelayState, system pglogrepl.IdentifySystemResult) bool {
-	same := o.SystemID == system.SystemID && o.Timeline == system.Timeline && o.epoch == row.Epoch-1 && (row.Tick == o.Tick || row.Tick == o.Tick+1)
+func (o *owned) knowsMore(kept *ledger.Checkpoint, row outboxdb.RelayState,
+	system pglogrepl.IdentifySystemResult) bool {
+	same := o.SystemID == system.SystemID && o.Timeline == system.Timeline && o.epoch == row.Epoch-1 &&
+		(row.Tick == o.Tick || row.Tick == o.Tick+1)
 	return same && o.ended.Order >= kept.Order && max(o.ended.Order, o.ended.UpTo.Commit) <= system.XLogPos
 }
 
@@ -102,7 +105,8 @@ func (o *owned) knowsMore(kept *ledger.Checkpoint, row outboxdb.RelayState, syst
 func (o *owned) learn(err error) (news bool) {
 	var gap *beginning.GapError
 	if errors.As(err, &gap) {
-		news = o.gap == nil || o.gap.Epoch != gap.Epoch // written down at once: a twin that takes the slot meanwhile would have to find it again
+		// written down at once: a twin that takes the slot meanwhile would have to find it again
+		news = o.gap == nil || o.gap.Epoch != gap.Epoch
 		o.gap = gap
 	}
 	var narrow *publisher.NarrowError
@@ -170,7 +174,8 @@ func (s *session) run(ctx context.Context, last *owned) error {
 // remember leaves what the next session of this process is to know.
 func (s *session) remember(last *owned) {
 	system := s.reader.System()
-	last.SystemID, last.Timeline, last.epoch, last.Tick, last.Letters = system.SystemID, system.Timeline, s.state.Epoch, s.tick.Load(), s.pumps.Written
+	last.SystemID, last.Timeline, last.epoch = system.SystemID, system.Timeline, s.state.Epoch
+	last.Tick, last.Letters = s.tick.Load(), s.pumps.Written
 	if now, err := s.pump.HasEnded(); err == nil {
 		last.keep(now, s.counts)
 	}

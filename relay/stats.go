@@ -21,7 +21,8 @@ type Stats struct {
 	Parked    uint64            // kept as dead letters
 	Skipped   map[string]uint64 // ended otherwise, by reason
 	Rewound   uint64            // read by sessions that ended before they had
-	Waited    uint64            // written down because their route could not be used; they count as published, or otherwise, once they have
+	// written down because their route could not be used; they count as published, or otherwise, once they have
+	Waited uint64
 
 	Letters  uint64            // dead letters published because an operator retried them
 	Controls map[string]uint64 // operators' controls read from the stream, by action
@@ -47,8 +48,9 @@ type Stats struct {
 	ParkedAggregates int            // whose events wait behind a dead letter
 	Held             map[string]int // events that wait, by route; beyond 100 routes the rest is one, others
 
-	Slot            SlotStats
-	PartitionsAhead int                         // days after today that have a partition; -1: this process does not know
+	Slot SlotStats
+	// days after today that have a partition; -1: this process does not know
+	PartitionsAhead int
 	Partitions      map[retention.LeafState]int // of the outbox, after a round of maintenance of this process
 }
 

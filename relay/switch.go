@@ -24,7 +24,8 @@ func (o *opener) producer(ctx context.Context) error {
 	}
 	name := transactionID(o.row)
 	return o.whileOurs(ctx, func(ctx context.Context) (err error) {
-		o.tx, err = publisher.NewTransactional(ctx, o.kafka, publisher.TransactionConfig{ID: name, Group: name, Timeout: o.cfg.Kafka.Transaction.Timeout})
+		o.tx, err = publisher.NewTransactional(ctx, o.kafka,
+			publisher.TransactionConfig{ID: name, Group: name, Timeout: o.cfg.Kafka.Transaction.Timeout})
 		if err == nil {
 			o.sink = o.tx
 		}

@@ -26,7 +26,8 @@ const (
 )
 
 // Waits lists them all.
-var Waits = []string{WaitKafka, WaitPostgres, WaitSlot, WaitRoute, WaitLetter, WaitTransaction, WaitStandby, WaitPaused, WaitHalted, WaitSettings}
+var Waits = []string{WaitKafka, WaitPostgres, WaitSlot, WaitRoute, WaitLetter, WaitTransaction, WaitStandby, WaitPaused,
+	WaitHalted, WaitSettings}
 
 // Wait is one thing that waits.
 type Wait struct {
@@ -178,7 +179,8 @@ func (v *vitals) health(now time.Time) Health {
 		all = append(all, waits...)
 	}
 	slices.SortStableFunc(all, func(a, b Wait) int {
-		return cmp.Or(cmp.Compare(slices.Index(Waits, a.For), slices.Index(Waits, b.For)), a.Since.Compare(b.Since), strings.Compare(a.What, b.What))
+		return cmp.Or(cmp.Compare(slices.Index(Waits, a.For), slices.Index(Waits, b.For)), a.Since.Compare(b.Since),
+			strings.Compare(a.What, b.What))
 	})
 	h.Waiting = bounded(all)
 	return h

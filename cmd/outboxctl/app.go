@@ -87,8 +87,10 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		Action:          unknownCommand,
 		OnUsageError:    badFlag,
 		Commands: []*cli.Command{
-			migrateCommand(), statusCommand(), doctorCommand(), listCommand(), showCommand(), replayCommand(), deadCommand(), gapCommand(), adoptCommand(), retireCommand(),
-			pauseCommand(), resumeCommand(), skipCommand(), processedCommand(), fencesCommand(), windowsCommand(), partitionsCommand(), auditCommand(), configCommand(), completionCommand(),
+			migrateCommand(), statusCommand(), doctorCommand(), listCommand(), showCommand(), replayCommand(),
+			deadCommand(), gapCommand(), adoptCommand(), retireCommand(),
+			pauseCommand(), resumeCommand(), skipCommand(), processedCommand(), fencesCommand(), windowsCommand(),
+			partitionsCommand(), auditCommand(), configCommand(), completionCommand(),
 		},
 	}
 	refuseBadFlags(app.Commands)

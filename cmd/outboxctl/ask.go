@@ -31,7 +31,8 @@ func prefixed(what string, err error) error {
 }
 
 // order plans what is to be done, asks, has it done and answers.
-func order[R any](c *cli.Context, reason string, plan func(*operator.Database) (operator.Order[R], error), printed func(*page, R)) error {
+func order[R any](c *cli.Context, reason string, plan func(*operator.Database) (operator.Order[R], error),
+	printed func(*page, R)) error {
 	db, err := connect(c)
 	if err != nil {
 		return err

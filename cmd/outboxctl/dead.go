@@ -20,7 +20,8 @@ func deadCommand() *cli.Command {
 			"With --side consumer the letters are those of the consumer's database: messages that a group could not apply.\n" +
 			"They are named by their PLACE, topic/partition@offset, or by the event's KEY, and --group where several groups\n" +
 			"have one; redrive makes the group handle them again.",
-		Subcommands: []*cli.Command{deadListCommand(), deadShowCommand(), deadRetryCommand(), deadRedriveCommand(), deadEditCommand(), deadDiscardCommand()},
+		Subcommands: []*cli.Command{deadListCommand(), deadShowCommand(), deadRetryCommand(), deadRedriveCommand(),
+			deadEditCommand(), deadDiscardCommand()},
 	}
 }
 
@@ -72,8 +73,9 @@ func deadRedriveCommand() *cli.Command {
 		Description: "A member of the group takes the letter up within seconds, and settles it in the transaction of its effect.\n" +
 			"What fails again is open again, with the new error. What is parked behind a letter follows it, in order. A PLACE\n" +
 			"or KEY of which several groups have letters needs --group.",
-		Flags: writeFlags(migrations.Consumer, append(groupLetterFlags(), append([]cli.Flag{waitFlag(30 * time.Second), allFlag()},
-			without("aggregate-type", selectionFlags("kept"))...)...)...),
+		Flags: writeFlags(migrations.Consumer, append(groupLetterFlags(),
+			append([]cli.Flag{waitFlag(30 * time.Second), allFlag()},
+				without("aggregate-type", selectionFlags("kept"))...)...)...),
 		Action: bySide(nil, lettersRedrive),
 	}
 }
@@ -93,7 +95,8 @@ func deadDiscardCommand() *cli.Command {
 		Description: "A discarded event is not published; `outboxctl replay --dead` can bring it back. A halted relay reads\n" +
 			"no orders: tell it with `outboxctl skip`. A consumer group's letter is kept for 30 days more; a PLACE or KEY of\n" +
 			"which several groups have letters needs --group.",
-		Flags:  writeFlags(migrations.Outbox, append(append(letterFlags(), ofSide(migrations.Outbox, waitFlag(10*time.Second))...), allFlag())...),
+		Flags: writeFlags(migrations.Outbox,
+			append(append(letterFlags(), ofSide(migrations.Outbox, waitFlag(10*time.Second))...), allFlag())...),
 		Action: bySide(deadDiscard, lettersDiscard),
 	}
 }

@@ -60,7 +60,8 @@ func printFences(p *page, list []fences.Fence) {
 			key = f.ID.String()
 		}
 		rows = append(rows, []string{
-			key, f.Group, short(f.Name), f.State(), strconv.FormatInt(f.Epoch, 10), terminal.Stamp(&f.BegunAt), terminal.Stamp(&ended), terminal.Stamp(f.ProviderKeyUntil),
+			key, f.Group, short(f.Name), f.State(), strconv.FormatInt(f.Epoch, 10), terminal.Stamp(&f.BegunAt),
+			terminal.Stamp(&ended), terminal.Stamp(f.ProviderKeyUntil),
 		})
 	}
 	p.table([]string{"fence of", "group", "name", "state", "epoch", "begun", "lease or end", "provider's key until"}, rows)

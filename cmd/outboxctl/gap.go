@@ -73,7 +73,8 @@ func printGaps(p *page, r *gaps.Report) {
 		if g.Note != "" {
 			state += " " + g.Note
 		}
-		rows = append(rows, []string{g.Gap.String(), g.Relay, state, g.Cause, strconv.FormatInt(g.Events, 10), strconv.FormatInt(g.Replays, 10), terminal.Stamp(&g.FoundAt)})
+		rows = append(rows, []string{g.Gap.String(), g.Relay, state, g.Cause, strconv.FormatInt(g.Events, 10),
+			strconv.FormatInt(g.Replays, 10), terminal.Stamp(&g.FoundAt)})
 	}
 	if len(rows) == 0 {
 		p.line("none")
@@ -132,7 +133,8 @@ func printGap(p *page, g *gaps.Gap) {
 	var rows [][]string
 	for _, e := range g.FirstEvents {
 		aggregate := short(e.AggregateType + " " + e.AggregateID)
-		rows = append(rows, []string{e.Key, short(e.EventType), aggregate, terminal.Stamp(&e.CreatedAt), strconv.FormatInt(e.Seq, 10)})
+		rows = append(rows, []string{e.Key, short(e.EventType), aggregate, terminal.Stamp(&e.CreatedAt),
+			strconv.FormatInt(e.Seq, 10)})
 	}
 	p.table([]string{"key", "type", "aggregate", "written", "seq"}, rows)
 	if g.State == states.GapOpen {

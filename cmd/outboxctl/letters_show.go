@@ -35,7 +35,8 @@ func lettersShow(c *cli.Context) error {
 func printActions(p *page, actions []operator.Action) {
 	var rows [][]string
 	for _, v := range actions {
-		rows = append(rows, []string{v.Action, v.Group, v.Target, terminal.Stamp(&v.At), v.By, terminal.Preview([]byte(v.Reason), maxReason)})
+		rows = append(rows, []string{v.Action, v.Group, v.Target, terminal.Stamp(&v.At), v.By,
+			terminal.Preview([]byte(v.Reason), maxReason)})
 	}
 	p.table([]string{"decided", "group", "about", "at", "by", "reason"}, rows)
 }

@@ -68,7 +68,8 @@ func listFilter(c *cli.Context) (f events.Filter, err error) {
 		return f, err
 	}
 	state := c.String("state")
-	if all := []string{states.Pending, states.Waiting, states.Published, states.Dead, states.Gap, states.GivenUp, states.Before}; !slices.Contains(all, state) {
+	if all := []string{states.Pending, states.Waiting, states.Published, states.Dead, states.Gap, states.GivenUp,
+		states.Before}; !slices.Contains(all, state) {
 		return f, usage("--state %q: want one of %s", state, strings.Join(all, ", "))
 	}
 	if err := checkLimit(c); err != nil {

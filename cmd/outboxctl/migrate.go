@@ -218,7 +218,8 @@ func migrateStatus(c *cli.Context, m *migrations.Migrator) error {
 	}
 	wrong := st.Version != st.Latest || st.Missing != "" || st.Default != ""
 	for _, pub := range st.Publications {
-		report.Publications = append(report.Publications, publicationReport{Name: pub.Name, Faults: operator.NotNil(pub.Faults)})
+		report.Publications = append(report.Publications,
+			publicationReport{Name: pub.Name, Faults: operator.NotNil(pub.Faults)})
 		wrong = wrong || len(pub.Faults) > 0
 	}
 	return judge(write(c, report, printMigrateStatus), wrong)

@@ -56,14 +56,16 @@ func printClaimPartitions(p *page, r *partitions.ClaimsReport) {
 			why = "retired"
 		}
 		floors = append(floors, []string{
-			f.Group, f.Class, terminal.Length(time.Duration(f.WindowSeconds) * time.Second), f.Before.UTC().Format(time.DateOnly), f.After.UTC().Format(time.DateOnly), why,
+			f.Group, f.Class, terminal.Length(time.Duration(f.WindowSeconds) * time.Second),
+			f.Before.UTC().Format(time.DateOnly), f.After.UTC().Format(time.DateOnly), why,
 		})
 	}
 	next := map[bool]string{true: "would be", false: "is now"}[r.DryRun]
 	p.table([]string{"group", "class", "window", "floor was", next, "held back by"}, floors)
 	printLeaves(p, r.Leaves)
 	for _, v := range r.Rows {
-		rows = append(rows, []string{v.Table, fmt.Sprint(v.Removed), (time.Duration(v.LagSeconds) * time.Second).String()})
+		rows = append(rows, []string{v.Table, fmt.Sprint(v.Removed),
+			(time.Duration(v.LagSeconds) * time.Second).String()})
 	}
 	p.table([]string{"expiring rows of", "removed", "lag"}, rows)
 	printProblems(p, r.Problems)

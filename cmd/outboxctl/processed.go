@@ -69,7 +69,8 @@ func printProcessed(p *page, r *claims.Report) {
 		tries = append(tries, []string{v.Group, strconv.Itoa(int(v.Attempts)), short(v.LastError)})
 	}
 	for _, v := range r.Letters {
-		letters = append(letters, []string{v.Group, v.State, v.Place, strconv.Itoa(int(v.Attempts)), v.Why(terminal.PreviewBytes)})
+		letters = append(letters, []string{v.Group, v.State, v.Place, strconv.Itoa(int(v.Attempts)),
+			v.Why(terminal.PreviewBytes)})
 	}
 	p.table([]string{"group", "outcome", "claimed", "under", "type", "fingerprint", "result"}, claimed)
 	p.table([]string{"group", "failed tries", "last error"}, tries)

@@ -162,11 +162,13 @@ func printProducer(p *page, r *events.Life) {
 			state += ", edited"
 		}
 		letters = append(letters, []string{
-			v.Slot, state, v.Class, short(v.Error), strconv.Itoa(int(v.Attempts)), terminal.Stamp(&v.FirstAt), terminal.Stamp(&v.LastAt),
+			v.Slot, state, v.Class, short(v.Error), strconv.Itoa(int(v.Attempts)), terminal.Stamp(&v.FirstAt),
+			terminal.Stamp(&v.LastAt),
 		})
 	}
 	for _, v := range r.Replays {
-		replays = append(replays, []string{v.ID.String(), v.Mode, terminal.Stamp(&v.RequestedAt), v.RequestedBy, short(v.Reason)})
+		replays = append(replays, []string{v.ID.String(), v.Mode, terminal.Stamp(&v.RequestedAt), v.RequestedBy,
+			short(v.Reason)})
 	}
 	p.table([]string{"relay", "slot", "says", "at", "because"}, relays)
 	p.table([]string{"dead letter in", "state", "class", "error", "attempts", "first", "last"}, letters)
@@ -196,7 +198,8 @@ func printKafka(p *page, r *events.Life) {
 		case v.RepairID != "":
 			kind = "repair " + v.RepairID
 		}
-		rows = append(rows, []string{r.Kafka.Topic, strconv.Itoa(int(v.Partition)), strconv.FormatInt(v.Offset, 10), terminal.Stamp(&v.Timestamp), kind})
+		rows = append(rows, []string{r.Kafka.Topic, strconv.Itoa(int(v.Partition)), strconv.FormatInt(v.Offset, 10),
+			terminal.Stamp(&v.Timestamp), kind})
 	}
 	p.table([]string{"topic", "partition", "offset", "stamped", "as"}, rows)
 }

@@ -54,7 +54,8 @@ func printStatus(p *page, r *status.Report) {
 			wal, retained, lag = "no slot", "-", "-"
 		}
 		rows = append(rows, []string{
-			orDash(v.Relay), v.Slot, orDash(v.Mode), strconv.FormatInt(v.Epoch, 10), orDash(v.ConfirmedLSN), pid, wal, retained, lag,
+			orDash(v.Relay), v.Slot, orDash(v.Mode), strconv.FormatInt(v.Epoch, 10), orDash(v.ConfirmedLSN), pid, wal,
+			retained, lag,
 		})
 	}
 	for _, l := range r.DeadLetters {
@@ -65,7 +66,8 @@ func printStatus(p *page, r *status.Report) {
 	p.table([]string{"dead letters", "state", "count"}, letters)
 	var held [][]string
 	for _, v := range r.Held {
-		held = append(held, []string{short(v.Name()), strconv.FormatInt(v.Events, 10), strconv.FormatInt(v.Orders, 10), terminal.Stamp(&v.Since)})
+		held = append(held, []string{short(v.Name()), strconv.FormatInt(v.Events, 10), strconv.FormatInt(v.Orders, 10),
+			terminal.Stamp(&v.Since)})
 	}
 	p.table([]string{"held", "events", "orders", "since"}, held)
 	p.table([]string{"topic made anew", "slot", "times", "last", "records of the one before"}, remadeRows(r.Remade))
@@ -137,7 +139,8 @@ func processRows(known []relays.Relay) (rows [][]string) {
 				if w.Events > 0 {
 					events = strconv.Itoa(w.Events)
 				}
-				rows = append(rows, append(slices.Clone(first), what, events, terminal.Stamp(&w.Since), short(w.Detail)))
+				rows = append(rows, append(slices.Clone(first), what, events, terminal.Stamp(&w.Since),
+					short(w.Detail)))
 			}
 		}
 	}

@@ -52,7 +52,8 @@ func printAdvice(p *page, r *windows.Advice) {
 		}
 		if w.TooSmall {
 			p.line("\n! %s %s: a duplicate of %s came %s late, more than half the window of %s: make it %s: `outboxctl windows set --window %s --reason \"…\" %s`",
-				w.Group, w.Class, w.EventType, w.Oldest, w.Window, w.Recommended, w.Recommended, terminal.Arguments(w.Group, w.Class))
+				w.Group, w.Class, w.EventType, w.Oldest, w.Window, w.Recommended, w.Recommended,
+				terminal.Arguments(w.Group, w.Class))
 		}
 	}
 }

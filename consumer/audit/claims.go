@@ -111,7 +111,8 @@ func (a *audit) suspects(ctx context.Context, q *consumerdb.Queries, rows []clai
 	}
 	claimed := make(map[uuid.UUID]bool)
 	for group, ids := range arrivals {
-		there, err := q.ClaimedAmong(ctx, consumerdb.ClaimedAmongParams{ConsumerGroup: group, EventIds: consumerdb.Texts(ids)})
+		there, err := q.ClaimedAmong(ctx, consumerdb.ClaimedAmongParams{ConsumerGroup: group,
+			EventIds: consumerdb.Texts(ids)})
 		if err != nil {
 			return err
 		}
@@ -158,9 +159,10 @@ func (a *audit) byArrival(group string, id uuid.UUID) bool {
 		return false
 	}
 	return slices.ContainsFunc(a.ever, func(w consumerdb.WindowsRow) bool {
-		return w.ConsumerGroup == group && slices.ContainsFunc(claims.BucketsIn(w).Lengths(), func(length time.Duration) bool {
-			return outbox.IDTime(id).UnixMilli()%length.Milliseconds() == 0
-		})
+		return w.ConsumerGroup == group && slices.ContainsFunc(claims.BucketsIn(w).Lengths(),
+			func(length time.Duration) bool {
+				return outbox.IDTime(id).UnixMilli()%length.Milliseconds() == 0
+			})
 	})
 }
 
@@ -190,7 +192,8 @@ func (a *audit) twice(ctx context.Context, tx pgx.Tx) error {
 // deadClaims looks for events that were given up and of which nothing is left.
 func (a *audit) deadClaims(ctx context.Context, tx pgx.Tx) error {
 	q := consumerdb.New(tx)
-	rows, err := q.DeadWithoutLetter(ctx, consumerdb.DeadWithoutLetterParams{ConsumerGroup: a.cfg.Group, RowLimit: maxRows})
+	rows, err := q.DeadWithoutLetter(ctx, consumerdb.DeadWithoutLetterParams{ConsumerGroup: a.cfg.Group,
+		RowLimit: maxRows})
 	if err != nil {
 		return err
 	}
@@ -215,7 +218,8 @@ func (a *audit) letters(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	q := consumerdb.New(tx)
-	rows, err := q.OpenWithoutClaim(ctx, consumerdb.OpenWithoutClaimParams{ConsumerGroup: a.cfg.Group, RowLimit: maxRows})
+	rows, err := q.OpenWithoutClaim(ctx, consumerdb.OpenWithoutClaimParams{ConsumerGroup: a.cfg.Group,
+		RowLimit: maxRows})
 	if err != nil {
 		return err
 	}
@@ -230,13 +234,16 @@ func (a *audit) letters(ctx context.Context, tx pgx.Tx) error {
 				ids = append(ids, claims.BucketsIn(w).Ever(*row.ClaimID, row.CreatedAt)...)
 			}
 		}
-		dead := slices.ContainsFunc(ids, func(id uuid.UUID) bool { return outbox.IDTime(id).Before(a.table.horizon) }) // dropped with its day
+		// dropped with its day
+		dead := slices.ContainsFunc(ids, func(id uuid.UUID) bool { return outbox.IDTime(id).Before(a.table.horizon) })
 		if !dead {
-			if dead, err = q.DeadAmong(ctx, consumerdb.DeadAmongParams{ConsumerGroup: row.ConsumerGroup, EventIds: consumerdb.Texts(ids)}); err != nil {
+			if dead, err = q.DeadAmong(ctx, consumerdb.DeadAmongParams{ConsumerGroup: row.ConsumerGroup,
+				EventIds: consumerdb.Texts(ids)}); err != nil {
 				return err
 			}
 		}
-		at, key := consumer.Source{Topic: row.Topic, Partition: row.KafkaPartition, Offset: row.KafkaOffset}, keyed(row.Namespace, row.EventID)
+		at, key := consumer.Source{Topic: row.Topic, Partition: row.KafkaPartition,
+			Offset: row.KafkaOffset}, keyed(row.Namespace, row.EventID)
 		letter := fmt.Sprintf("letter %s of event %s", at, key)
 		switch {
 		case dead:

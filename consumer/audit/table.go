@@ -240,7 +240,8 @@ func (a *audit) floors(ctx context.Context, tx pgx.Tx) error {
 					": events between are not judged as late, and " + what + "these times", Do: do,
 			})
 		}
-		if w.Floor.Before(a.table.horizon) && !slices.Contains(adopted, consumerdb.AdoptedClassesRow{ConsumerGroup: w.ConsumerGroup, Target: w.Class}) {
+		if w.Floor.Before(a.table.horizon) && !slices.Contains(adopted,
+			consumerdb.AdoptedClassesRow{ConsumerGroup: w.ConsumerGroup, Target: w.Class}) {
 			a.found(Finding{
 				Check: "horizon", Group: w.ConsumerGroup, Subject: class, What: "it lies below the horizon " + rfc(a.table.horizon) +
 					": claims from there on may have been dropped, and a replay taken for new",

@@ -29,6 +29,6 @@
 // # Ownership
 //
 // It starts nothing, asks nobody but the database that it was given, at a scrape,
-// and keeps one Snapshot for each group and one report. Two members of one group in one process need a Collector each, under
-// registerers that tell them apart: prometheus.WrapRegistererWith.
+// and keeps one Snapshot for each group and one report. Two members of one group in one process need a
+// Collector each, under registerers that tell them apart: prometheus.WrapRegistererWith.
 package consumerprom

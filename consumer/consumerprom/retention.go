@@ -27,7 +27,8 @@ var retentionDescs = []*prometheus.Desc{
 }
 
 // states are shown always, so that a state that nothing is in any more is 0.
-var states = []retention.LeafState{retention.LeafOpen, retention.LeafWaiting, retention.LeafClosed, retention.LeafDetaching, retention.LeafDropped}
+var states = []retention.LeafState{retention.LeafOpen, retention.LeafWaiting, retention.LeafClosed,
+	retention.LeafDetaching, retention.LeafDropped}
 
 func collectRetention(ch chan<- prometheus.Metric, r retention.Report) {
 	count, bad := make(map[retention.LeafState]int), 0

@@ -104,8 +104,10 @@ func (a *adoption) run(ctx context.Context) error {
 	}
 	for _, c := range classes {
 		floor, err := a.q.AdoptWindow(ctx, consumerdb.AdoptWindowParams{
-			ConsumerGroup: a.cfg.Group, Class: c.Pattern, TimeWindow: consumerdb.Interval(c.Window), Floor: partition.Day(a.cfg.From),
-			Late: string(c.Late), Replay: string(c.Replay), Keyed: string(c.Keyed), Bucket: consumerdb.Interval(claims.BucketOf(string(c.Keyed), c.Window)), Reason: a.cfg.Reason,
+			ConsumerGroup: a.cfg.Group, Class: c.Pattern, TimeWindow: consumerdb.Interval(c.Window),
+			Floor: partition.Day(a.cfg.From),
+			Late:  string(c.Late), Replay: string(c.Replay), Keyed: string(c.Keyed),
+			Bucket: consumerdb.Interval(claims.BucketOf(string(c.Keyed), c.Window)), Reason: a.cfg.Reason,
 		})
 		if err != nil {
 			return err
@@ -170,7 +172,8 @@ func (a *adoption) classes(ctx context.Context) ([]consumer.Class, error) {
 		for _, v := range rows {
 			given = append(given, consumer.Class{
 				Pattern: v.Class, Window: time.Duration(v.WindowMs) * time.Millisecond,
-				Late: consumer.LatePolicy(v.Late), Replay: consumer.ReplayPolicy(v.Replay), Keyed: consumer.Keying(v.Keyed),
+				Late: consumer.LatePolicy(v.Late), Replay: consumer.ReplayPolicy(v.Replay),
+				Keyed: consumer.Keying(v.Keyed),
 			})
 		}
 	}

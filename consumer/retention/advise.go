@@ -64,8 +64,10 @@ func Advise(classes []consumer.Class, seen []Redeliveries) []Advice {
 
 // roundLengths are the windows that people choose.
 var roundLengths = []time.Duration{
-	5 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 4 * time.Hour, 8 * time.Hour, 12 * time.Hour,
-	24 * time.Hour, 2 * 24 * time.Hour, 3 * 24 * time.Hour, 5 * 24 * time.Hour, 7 * 24 * time.Hour, 10 * 24 * time.Hour, 14 * 24 * time.Hour,
+	5 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 4 * time.Hour, 8 * time.Hour,
+	12 * time.Hour,
+	24 * time.Hour, 2 * 24 * time.Hour, 3 * 24 * time.Hour, 5 * 24 * time.Hour, 7 * 24 * time.Hour, 10 * 24 * time.Hour,
+	14 * 24 * time.Hour,
 	21 * 24 * time.Hour, 30 * 24 * time.Hour,
 }
 

@@ -67,7 +67,8 @@ func (m *maintenance) raiseFloors(ctx context.Context) error {
 			if !f.After.After(f.Before) {
 				continue
 			}
-			if _, err := q.RaiseFloor(ctx, consumerdb.RaiseFloorParams{Floor: f.After, ConsumerGroup: f.Group, Class: f.Class}); err != nil {
+			if _, err := q.RaiseFloor(ctx, consumerdb.RaiseFloorParams{Floor: f.After, ConsumerGroup: f.Group,
+				Class: f.Class}); err != nil {
 				return err
 			}
 		}

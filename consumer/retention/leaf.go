@@ -113,7 +113,10 @@ func (m *maintenance) reattach(l *partition.Leaf) string {
 // needed reports whether some class may claim events from before an instant. It
 // is pure.
 func needed(windows []consumerdb.WindowsRow, end time.Time) bool {
-	return slices.ContainsFunc(windows, func(w consumerdb.WindowsRow) bool { return w.RetiredAt == nil && w.Floor.Before(end) })
+	return slices.ContainsFunc(windows, func(w consumerdb.WindowsRow) bool {
+		return w.RetiredAt == nil &&
+			w.Floor.Before(end)
+	})
 }
 
 // decide asks whether a leaf may go and, if so, raises the horizon, in one
@@ -156,7 +159,8 @@ func (m *maintenance) decide(ctx context.Context, l *partition.Leaf) (*partition
 // giveAway decides that a leaf goes. What it alone says of letters is written into
 // them.
 func giveAway(ctx context.Context, q *consumerdb.Queries, l *partition.Leaf) error {
-	if err := q.SettleApplied(ctx, consumerdb.SettleAppliedParams{Keep: consumerdb.Interval(consumerdb.LettersKept), Lower: l.Lower, Upper: l.Upper}); err != nil {
+	if err := q.SettleApplied(ctx, consumerdb.SettleAppliedParams{Keep: consumerdb.Interval(consumerdb.LettersKept),
+		Lower: l.Lower, Upper: l.Upper}); err != nil {
 		return fmt.Errorf("settle the letters of events that were applied: %w", err)
 	}
 	return q.RaiseHorizon(ctx, l.To())

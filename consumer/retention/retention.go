@@ -133,7 +133,8 @@ func Maintain(ctx context.Context, conn *pgx.Conn, cfg Config) (Report, error) {
 	}
 	defer leave()
 	var errs []error
-	for _, step := range []func(context.Context) error{m.raiseFloors, m.premake, m.goThroughLeaves, m.expire, m.measure} {
+	for _, step := range []func(context.Context) error{m.raiseFloors, m.premake, m.goThroughLeaves, m.expire,
+		m.measure} {
 		errs = append(errs, step(ctx))
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -37,7 +37,8 @@ func (m *maintenance) expire(ctx context.Context) error {
 	rows := []RowsReport{{Table: "attempts"}, {Table: "fences"}, {Table: "consumer_dead_letters"}}
 	var errs []error
 	if !m.cfg.DryRun {
-		for i, remove := range []func(context.Context) (int64, error){m.expireAttempts, m.expireFences, m.expireLetters} {
+		for i, remove := range []func(context.Context) (int64, error){m.expireAttempts, m.expireFences,
+			m.expireLetters} {
 			var err error
 			rows[i].Removed, err = remove(ctx)
 			if err != nil && !partition.TimedOut(err) {
@@ -76,7 +77,8 @@ func (m *maintenance) expireFences(ctx context.Context) (int64, error) {
 	var total int64
 	for group, below := range lowestFloors(m.windows) {
 		n, err := batches(func() (int64, error) {
-			return m.q.DeleteFences(ctx, consumerdb.DeleteFencesParams{At: &m.now, ConsumerGroup: group, Below: below, RowLimit: expiryBatch})
+			return m.q.DeleteFences(ctx, consumerdb.DeleteFencesParams{At: &m.now, ConsumerGroup: group, Below: below,
+				RowLimit: expiryBatch})
 		})
 		total += n
 		if err != nil {

@@ -29,7 +29,8 @@ func (m *member) begin(s sarama.ConsumerGroupSession) error {
 	if err != nil {
 		return err
 	}
-	m.first, m.lows, m.lives, m.doubts = make(map[place]int64), make(map[place]int64), make(map[place]uuid.UUID), make(map[place]span)
+	m.first, m.lows = make(map[place]int64), make(map[place]int64)
+	m.lives, m.doubts = make(map[place]uuid.UUID), make(map[place]span)
 	var marks []consumer.Mark
 	for topic, partitions := range s.Claims() {
 		for _, partition := range partitions {

@@ -101,11 +101,10 @@
 // alone, batch by batch. The range of the batch, which its header says, is
 // kept by Handler.KeepUnreadable as a dead letter with the reason
 // "unreadable", but for what the group's mark proves finished, and the partition
-// goes on behind it; what lies before it is delivered, also what lies between two such batches. Of a transaction that was
-// aborted nothing is kept. The letter can be discarded. To have the messages
-// after all, within the window of their class: stop the group, set its offset of
-// the partition back to the letter's, raise the limit, start; then discard the
-// letter. What was applied is a duplicate.
+// goes on behind it; what lies before it is delivered, also what lies between two such batches. Of a
+// transaction that was aborted nothing is kept. The letter can be discarded. To have the messages after all,
+// within the window of their class: stop the group, set its offset of the partition back to the letter's,
+// raise the limit, start; then discard the letter. What was applied is a duplicate.
 //
 // The limit of one batch is none of an answer. So little is asked for at once, and
 // nothing is buffered: the bytes of one partition in an answer, 2 KiB with the

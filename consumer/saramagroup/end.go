@@ -55,7 +55,8 @@ func fetch(client sarama.Client, at place, from int64, most int32) (*sarama.Fetc
 	if err != nil {
 		return nil, err
 	}
-	request := &sarama.FetchRequest{Version: lookVersion, MaxBytes: most, Isolation: sarama.ReadCommitted, SessionEpoch: -1}
+	request := &sarama.FetchRequest{Version: lookVersion, MaxBytes: most, Isolation: sarama.ReadCommitted,
+		SessionEpoch: -1}
 	request.AddBlock(at.topic, at.partition, from, most, -1)
 	answer, err := leader.Fetch(request)
 	if err != nil {
@@ -118,11 +119,13 @@ func visible(block *sarama.FetchResponseBlock, from int64, show func(*sarama.Rec
 
 // reaches reports whether a batch has a message at the offset or after it.
 func reaches(batch *sarama.RecordBatch, from int64) bool {
-	return slices.ContainsFunc(batch.Records, func(r *sarama.Record) bool { return batch.FirstOffset+r.OffsetDelta >= from })
+	return slices.ContainsFunc(batch.Records,
+		func(r *sarama.Record) bool { return batch.FirstOffset+r.OffsetDelta >= from })
 }
 
 // isAbort reads a transaction's marker: the key is a version and a type, of 16
 // bits each; type 0 is an abort (Kafka protocol, ControlRecordType).
 func isAbort(batch *sarama.RecordBatch) bool {
-	return len(batch.Records) == 1 && len(batch.Records[0].Key) >= 4 && binary.BigEndian.Uint16(batch.Records[0].Key[2:]) == 0
+	return len(batch.Records) == 1 && len(batch.Records[0].Key) >= 4 &&
+		binary.BigEndian.Uint16(batch.Records[0].Key[2:]) == 0
 }

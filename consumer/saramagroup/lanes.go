@@ -104,7 +104,8 @@ func (l *lanes) take(now time.Time, before int64) []*message {
 		}
 		key := string(m.record.Key)
 		k := l.keys[key]
-		if m.taken || blocked[key] || k.taken > 0 || now.Before(k.until) || len(batch) > 0 && m.batch == nil || l.doubt.has(m.record.Source.Offset) {
+		if m.taken || blocked[key] || k.taken > 0 || now.Before(k.until) || len(batch) > 0 && m.batch == nil ||
+			l.doubt.has(m.record.Source.Offset) {
 			if blocked == nil {
 				blocked = make(map[string]bool)
 			}
@@ -137,7 +138,8 @@ func (l *lanes) careful(now time.Time) *message {
 			break
 		}
 		key := string(m.record.Key)
-		if k := l.keys[key]; l.doubt.has(m.record.Source.Offset) && !m.taken && !blocked[key] && k.taken == 0 && !now.Before(k.until) {
+		if k := l.keys[key]; l.doubt.has(m.record.Source.Offset) && !m.taken && !blocked[key] && k.taken == 0 &&
+			!now.Before(k.until) {
 			return m
 		}
 		if blocked == nil {

@@ -76,7 +76,8 @@ func readable(block *sarama.FetchResponseBlock, at place, from int64) (messages 
 		for _, r := range batch.Records {
 			if offset := batch.FirstOffset + r.OffsetDelta; offset >= from {
 				messages = append(messages, &sarama.ConsumerMessage{
-					Topic: at.topic, Partition: at.partition, Offset: offset, Key: r.Key, Value: r.Value, Headers: r.Headers,
+					Topic: at.topic, Partition: at.partition, Offset: offset, Key: r.Key, Value: r.Value,
+					Headers:   r.Headers,
 					Timestamp: batch.FirstTimestamp.Add(r.TimestampDelta),
 				})
 			}

@@ -57,7 +57,8 @@ type Handler interface {
 	KeepUnreadable(ctx context.Context, u consumer.Unreadable) error
 	// SendLetters gives dead letters to send that it has not got yet, and
 	// remembers those that send returns.
-	SendLetters(ctx context.Context, send func(ctx context.Context, letters []consumer.Letter) (sent []consumer.Letter, err error)) (total int, err error)
+	SendLetters(ctx context.Context, send func(ctx context.Context, letters []consumer.Letter) (sent []consumer.Letter,
+		err error)) (total int, err error)
 }
 
 // shortSession is how long a session must last, or else finish a message, not
@@ -216,8 +217,9 @@ func (r *runner) mayLogIn(err error) bool {
 func (r *runner) consume(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup) error {
 	for {
 		m := &member{
-			handler: r.handler, cfg: r.cfg, stop: r.stop, log: r.log, client: client, tally: &r.tally, looks: &r.looks, refused: &r.refused,
-			over: make(chan struct{}), suspect: r.suspect,
+			handler: r.handler, cfg: r.cfg, stop: r.stop, log: r.log, client: client, tally: &r.tally, looks: &r.looks,
+			refused: &r.refused,
+			over:    make(chan struct{}), suspect: r.suspect,
 		}
 		started := time.Now()
 		session, end := context.WithCancelCause(ctx)

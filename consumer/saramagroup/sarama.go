@@ -66,6 +66,7 @@ func (c Config) secure(s *sarama.Config) error {
 	if err != nil {
 		return err
 	}
-	kafkaconf.Secure(s, c.TLS, kafkaconf.Login{Mechanism: string(c.SASL.Mechanism), User: c.SASL.User, Password: password, Ask: c.SASL.password})
+	kafkaconf.Secure(s, c.TLS, kafkaconf.Login{Mechanism: string(c.SASL.Mechanism), User: c.SASL.User,
+		Password: password, Ask: c.SASL.password})
 	return nil
 }

@@ -111,7 +111,8 @@ func (t *tally) snapshot(group string) Snapshot {
 		Group: group, Generation: t.generation.Load(),
 		Finished: make(map[consumer.Outcome]int64),
 		Failed: map[FailureKind]int64{
-			FailureHandler: t.handler.Load(), FailureInfrastructure: t.database.Load(), FailureInProgress: t.inProgress.Load(),
+			FailureHandler: t.handler.Load(), FailureInfrastructure: t.database.Load(),
+			FailureInProgress: t.inProgress.Load(),
 		},
 		Rewinds: t.rewinds.Load(), ProgressSaved: t.saved.get(),
 	}

@@ -189,7 +189,8 @@ func (w *worker) readStretch(ctx context.Context, part *stretch, from int64) <-c
 // readBatches reads a stretch from an offset on, and returns how far it came. It
 // goes over nothing but batches whose headers it has seen: an answer without any
 // says that the leader is new, and not that there is none.
-func (w *worker) readBatches(ctx context.Context, part *stretch, from int64, messages chan<- *sarama.ConsumerMessage) (next int64, err error) {
+func (w *worker) readBatches(ctx context.Context, part *stretch, from int64,
+	messages chan<- *sarama.ConsumerMessage) (next int64, err error) {
 	at := place{w.claim.Topic(), w.claim.Partition()}
 	p, err := newProber(w.cfg, w.client)
 	if err != nil {

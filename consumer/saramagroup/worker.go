@@ -50,7 +50,8 @@ func newWorker(m *member, claim sarama.ConsumerGroupClaim) *worker {
 		idle:  idle{since: time.Now(), seen: make(chan sight, 1)},
 	}
 	w.lanes.doubt = m.doubts[at]
-	w.mark = consumer.Mark{Topic: at.topic, Partition: at.partition, TopicID: w.life, Low: max(w.first, m.lows[at]), High: w.first - 1}
+	w.mark = consumer.Mark{Topic: at.topic, Partition: at.partition, TopicID: w.life, Low: max(w.first, m.lows[at]),
+		High: w.first - 1}
 	w.gauges, w.leave = m.tally.open(at, claim.HighWaterMarkOffset)
 	return w
 }
@@ -244,7 +245,8 @@ func (w *worker) pass() {
 }
 
 func (w *worker) widen(high int64, atEnd bool) {
-	if high+1 >= w.mark.Low { // else what lies between was never read: the offset was set back to before the group's first
+	// Else what lies between was never read: the offset was set back to before the group's first.
+	if high+1 >= w.mark.Low {
 		w.mark.Low = w.first
 	}
 	w.mark.High, w.mark.FinishedTime, w.mark.AtEnd, w.mark.Read = high, w.latest, atEnd, w.readUpTo()

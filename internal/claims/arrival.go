@@ -81,7 +81,8 @@ type Buckets struct {
 func BucketsOf(keyed string, window, length, old time.Duration, until *time.Time) Buckets {
 	switch {
 	case length == 0:
-		return Buckets{Length: BucketOf(keyed, window), Old: window, OldUntil: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}
+		return Buckets{Length: BucketOf(keyed, window), Old: window,
+			OldUntil: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}
 	case old == 0 || until == nil:
 		return Buckets{Length: length}
 	}

@@ -35,7 +35,8 @@ func OldBucketDays(windows []consumerdb.WindowsRow, now time.Time) (days int) {
 
 // BucketsIn are the buckets of a class that is registered.
 func BucketsIn(w consumerdb.WindowsRow) Buckets {
-	return BucketsOf(w.Keyed, consumerdb.Micros(w.WindowUs), consumerdb.Micros(w.BucketUs), consumerdb.Micros(w.OldBucketUs), w.OldUntil)
+	return BucketsOf(w.Keyed, consumerdb.Micros(w.WindowUs), consumerdb.Micros(w.BucketUs),
+		consumerdb.Micros(w.OldBucketUs), w.OldUntil)
 }
 
 // Horizon returns the event time before which claims may be gone; zero when nothing was

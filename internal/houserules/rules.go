@@ -68,7 +68,8 @@ func Check(root string) ([]Violation, error) {
 		}
 	}
 	slices.SortFunc(found, func(a, b Violation) int {
-		return cmp.Or(strings.Compare(a.File, b.File), strings.Compare(a.Rule, b.Rule), strings.Compare(a.Detail, b.Detail))
+		return cmp.Or(strings.Compare(a.File, b.File), strings.Compare(a.Rule, b.Rule),
+			strings.Compare(a.Detail, b.Detail))
 	})
 	return found, nil
 }

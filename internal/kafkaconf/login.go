@@ -33,9 +33,15 @@ func Secure(c *sarama.Config, encrypted *tls.Config, login Login) {
 	c.Net.SASL.Password = login.Password
 	switch login.Mechanism {
 	case sarama.SASLTypeSCRAMSHA256:
-		c.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &conversation{hash: scram.SHA256, ask: login.Ask} }
+		c.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient {
+			return &conversation{hash: scram.SHA256,
+				ask: login.Ask}
+		}
 	case sarama.SASLTypeSCRAMSHA512:
-		c.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &conversation{hash: scram.SHA512, ask: login.Ask} }
+		c.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient {
+			return &conversation{hash: scram.SHA512,
+				ask: login.Ask}
+		}
 	}
 }
 

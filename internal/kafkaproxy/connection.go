@@ -32,7 +32,8 @@ type awaited struct {
 }
 
 func newConnection(l *Link, client, server net.Conn) *connection {
-	return &connection{link: l, client: client, server: server, ended: make(chan struct{}), awaited: make(map[int32]*awaited)}
+	return &connection{link: l, client: client, server: server, ended: make(chan struct{}),
+		awaited: make(map[int32]*awaited)}
 }
 
 // run passes bytes until both directions have ended.

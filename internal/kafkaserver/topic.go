@@ -69,7 +69,8 @@ func known(ctx context.Context, broker *kgo.Broker, name string) error {
 		if err != nil {
 			return fmt.Errorf("look for the new topic %s: %w", name, err)
 		}
-		if found, ok := answer.(*kmsg.MetadataResponse); ok && len(found.Topics) == 1 && found.Topics[0].ErrorCode == 0 {
+		if found, ok := answer.(*kmsg.MetadataResponse); ok && len(found.Topics) == 1 &&
+			found.Topics[0].ErrorCode == 0 {
 			return nil
 		}
 		select {

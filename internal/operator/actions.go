@@ -22,7 +22,8 @@ func ActionsOn(ctx context.Context, q *consumerdb.Queries, group string, targets
 	rows, err := q.ActionsOn(ctx, consumerdb.ActionsOnParams{Targets: NotNil(targets), ConsumerGroup: group})
 	out := []Action{}
 	for _, v := range rows {
-		out = append(out, Action{At: v.At.UTC(), By: v.ByRole, Action: v.Action, Group: v.ConsumerGroup, Target: v.Target, Reason: v.Reason})
+		out = append(out, Action{At: v.At.UTC(), By: v.ByRole, Action: v.Action, Group: v.ConsumerGroup,
+			Target: v.Target, Reason: v.Reason})
 	}
 	return out, err
 }

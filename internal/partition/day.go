@@ -99,7 +99,10 @@ func Ahead(existing []Partition, now time.Time) int {
 // Has reports whether ids of the instant have a partition.
 func Has(existing []Partition, now time.Time) bool {
 	id := outbox.FirstID(now)
-	return slices.ContainsFunc(existing, func(p Partition) bool { return compare(p.Lower, id) <= 0 && compare(id, p.Upper) < 0 })
+	return slices.ContainsFunc(existing, func(p Partition) bool {
+		return compare(p.Lower, id) <= 0 &&
+			compare(id, p.Upper) < 0
+	})
 }
 
 // Extent returns the UTC days of the oldest and of the newest partition; false

@@ -130,7 +130,8 @@ func lacking(ctx context.Context, q Querier, table string, days Span) ([]Partiti
 
 // attachMissing looks again under the lock that attaching takes anyway: it
 // excludes every other maintainer, and no reader or writer.
-func attachMissing(ctx context.Context, tx pgx.Tx, table, column string, days Span) (made []string, taken *TakenError, err error) {
+func attachMissing(ctx context.Context, tx pgx.Tx, table, column string, days Span) (made []string, taken *TakenError,
+	err error) {
 	if _, err := tx.Exec(ctx, lockTable(table)); err != nil {
 		return nil, nil, err
 	}

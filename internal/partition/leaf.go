@@ -92,7 +92,8 @@ func Leaves(ctx context.Context, q Querier, table string) ([]Leaf, error) {
 	var l Leaf
 	var bound string
 	var unwanted error
-	_, err = pgx.ForEachRow(rows, []any{&l.Name, &l.Owner, &l.TableOwner, &l.Alike, &l.Attached, &l.Pending, &bound, &l.Rows, &l.Heap, &l.Bytes}, func() (err error) {
+	_, err = pgx.ForEachRow(rows, []any{&l.Name, &l.Owner, &l.TableOwner, &l.Alike, &l.Attached, &l.Pending, &bound,
+		&l.Rows, &l.Heap, &l.Bytes}, func() (err error) {
 		found := l
 		if found.Attached {
 			found.Partition, err = parseBound(table, l.Name, bound)
@@ -140,7 +141,8 @@ func Detach(ctx context.Context, conn *pgx.Conn, table string, l Leaf) error {
 // Drop drops a detached leaf of "schema.table", unless against has reasons, which
 // are returned. It is asked in the transaction of the drop, with the leaf locked,
 // so that what it says still holds.
-func Drop(ctx context.Context, conn Conn, table string, leaf Leaf, against func(context.Context, pgx.Tx) ([]string, error)) (reasons []string, err error) {
+func Drop(ctx context.Context, conn Conn, table string, leaf Leaf,
+	against func(context.Context, pgx.Tx) ([]string, error)) (reasons []string, err error) {
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "LOCK TABLE "+Sibling(table, leaf.Name)+" IN ACCESS EXCLUSIVE MODE"); err != nil {
 			return err

@@ -36,7 +36,8 @@ type Report struct {
 
 // Report says so of the leaf.
 func (l *Leaf) Report(state State, why string, args ...any) Report {
-	return Report{Name: l.Name, From: l.From(), To: l.To(), State: state, Why: fmt.Sprintf(why, args...), Rows: l.Rows, Bytes: l.Bytes}
+	return Report{Name: l.Name, From: l.From(), To: l.To(), State: state, Why: fmt.Sprintf(why, args...), Rows: l.Rows,
+		Bytes: l.Bytes}
 }
 
 // ToMend is a report of what an operator has to do.

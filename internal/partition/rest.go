@@ -117,7 +117,8 @@ func (e *DefaultError) whoseAndColumns(ctx context.Context, q Querier) (whose Wh
 
 // days goes from day to day of what no leaf takes, by an index, and says below which id
 // these are: the last of all, or the end of [MaxRest] days.
-func (e *DefaultError) days(ctx context.Context, q Querier, leaves []Leaf, keep Keep) (days []Partition, until uuid.UUID, err error) {
+func (e *DefaultError) days(ctx context.Context, q Querier, leaves []Leaf, keep Keep) (days []Partition,
+	until uuid.UUID, err error) {
 	_, name, err := splitTable(e.Table)
 	if err != nil {
 		return nil, until, err

@@ -31,7 +31,8 @@ func (e *StrangerError) Error() string {
 // [*StrangerError] when somebody is who cannot be.
 // now is the database's clock by then; leave gives the session back as it was; a
 // broken one has nothing to give.
-func Enter(ctx context.Context, conn *pgx.Conn, lock int64, timeout time.Duration) (now time.Time, leave func(), err error) {
+func Enter(ctx context.Context, conn *pgx.Conn, lock int64, timeout time.Duration) (now time.Time, leave func(),
+	err error) {
 	if lock != 0 {
 		var mine bool
 		if err := conn.QueryRow(ctx, "SELECT pg_catalog.pg_try_advisory_lock($1)", lock).Scan(&mine); err != nil {

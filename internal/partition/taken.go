@@ -55,7 +55,8 @@ ORDER BY c.relname`
 // free returns what of the missing partitions can be made, and a [TakenError] where
 // the names of others are taken. One that is attached, and was none of those that
 // existed when it was found to be missing, was made meanwhile.
-func free(ctx context.Context, q Querier, table string, existing, todo []Partition) (can []Partition, taken *TakenError, err error) {
+func free(ctx context.Context, q Querier, table string, existing, todo []Partition) (can []Partition, taken *TakenError,
+	err error) {
 	if len(todo) == 0 {
 		return nil, nil, nil
 	}

@@ -106,7 +106,8 @@ func collect(t TB, rows cursor) (events []outbox.Event) {
 func scan(rows cursor) (ev outbox.Event, err error) {
 	var id, namespace string
 	var headers, traceparent *string
-	if err := rows.Scan(&id, &namespace, &ev.AggregateType, &ev.AggregateID, &ev.Type, &ev.Payload, &ev.ContentType, &headers, &traceparent); err != nil {
+	if err := rows.Scan(&id, &namespace, &ev.AggregateType, &ev.AggregateID, &ev.Type, &ev.Payload, &ev.ContentType,
+		&headers, &traceparent); err != nil {
 		return ev, fmt.Errorf("scan event: %w", err)
 	}
 	if ev.Key, err = keyOf(namespace, id); err != nil {

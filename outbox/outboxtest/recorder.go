@@ -145,7 +145,8 @@ func (r *Recorder) same(ev outbox.Event) bool {
 		return false
 	}
 	o := r.events[i]
-	return o.Key == ev.Key && o.AggregateType == ev.AggregateType && o.AggregateID == ev.AggregateID && o.Type == ev.Type &&
+	return o.Key == ev.Key && o.AggregateType == ev.AggregateType && o.AggregateID == ev.AggregateID &&
+		o.Type == ev.Type &&
 		bytes.Equal(o.Payload, ev.Payload) && (o.Payload == nil) == (ev.Payload == nil) &&
 		o.ContentType == ev.ContentType && maps.Equal(o.Headers, ev.Headers)
 }

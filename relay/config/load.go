@@ -72,7 +72,8 @@ func parse(data []byte, environ []string, settings ...string) (relay.Config, err
 	cfg := relay.Default()
 	err = k.UnmarshalWithConf("", &cfg, koanf.UnmarshalConf{DecoderConfig: &mapstructure.DecoderConfig{
 		Result: &cfg, TagName: "koanf", WeaklyTypedInput: true,
-		DecodeHook: mapstructure.ComposeDecodeHookFunc(wholeSizes, mapstructure.StringToTimeDurationHookFunc(), mapstructure.TextUnmarshallerHookFunc()),
+		DecodeHook: mapstructure.ComposeDecodeHookFunc(wholeSizes, mapstructure.StringToTimeDurationHookFunc(),
+			mapstructure.TextUnmarshallerHookFunc()),
 	}})
 	if err != nil {
 		return relay.Config{}, decodeError(err)

@@ -33,7 +33,8 @@ func (c *Collector) LogDropped() { c.dropped.Add(1) }
 // runtime's and the process's.
 func (c *Collector) Handler() http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(c, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(c, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
 

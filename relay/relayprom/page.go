@@ -36,7 +36,8 @@ func (p page) show(s relay.Stats, dropped uint64) {
 		p.gauge(p.state, truth(state == s.State), string(state))
 	}
 	for _, kind := range relay.Waits {
-		p.gauge(p.waiting, truth(slices.ContainsFunc(s.Waiting, func(w relay.Wait) bool { return w.For == kind })), kind)
+		p.gauge(p.waiting, truth(slices.ContainsFunc(s.Waiting, func(w relay.Wait) bool { return w.For == kind })),
+			kind)
 	}
 }
 

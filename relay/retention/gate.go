@@ -134,7 +134,8 @@ func (m *maintenance) unpublished(ctx context.Context, tx pgx.Tx, l *leaf) ([]st
 		return nil, fmt.Errorf("compare with published snapshots: %w", err)
 	}
 	verdicts, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (v verdict, err error) {
-		err = row.Scan(&v.relay, &v.slot, &v.hasSlot, &v.here, &v.known, &v.after, &v.pending, &v.gap, &v.before, &v.given, &v.gapID, &v.beforeID, &v.discarded)
+		err = row.Scan(&v.relay, &v.slot, &v.hasSlot, &v.here, &v.known, &v.after, &v.pending, &v.gap, &v.before,
+			&v.given, &v.gapID, &v.beforeID, &v.discarded)
 		return v, err
 	})
 	if err != nil {

@@ -83,7 +83,8 @@ func (m *maintenance) closings(ctx context.Context) (map[string]leaf, error) {
 	var always bool
 	_, err := pgx.ForEachRow(rows, []any{&name, &always, &comment}, func() error {
 		closed[name] = leaf{
-			closed: always, closedBy: parseClosing(comment), word: closingTransaction.FindString(comment), ours: strings.HasSuffix(comment, detaching),
+			closed: always, closedBy: parseClosing(comment), word: closingTransaction.FindString(comment),
+			ours: strings.HasSuffix(comment, detaching),
 		}
 		return nil
 	})

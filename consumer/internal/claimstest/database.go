@@ -52,7 +52,8 @@ func New(t *testing.T, version string) *Database {
 	roles, err := migrations.NewRoles(migrations.Consumer, migrations.DefaultPrefix)
 	require.NoError(t, err)
 	require.NoError(t, roles.Apply(t.Context(), k.Admin))
-	for _, role := range []migrations.Role{migrations.RoleConsumer, migrations.RoleConsumerMaintainer, migrations.RoleOperator} {
+	for _, role := range []migrations.Role{migrations.RoleConsumer, migrations.RoleConsumerMaintainer,
+		migrations.RoleOperator} {
 		k.Exec("ALTER ROLE " + roles.Name(role) + " LOGIN PASSWORD 'secret'")
 	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), k.As(migrations.RoleConsumerMaintainer))
@@ -197,7 +198,8 @@ func Find(report retention.Report, name string) retention.LeafReport {
 }
 
 // Became maintains once and checks what became of the oldest leaf.
-func (k *Database) Became(state retention.LeafState, why string, change ...func(*retention.Config)) retention.LeafReport {
+func (k *Database) Became(state retention.LeafState, why string,
+	change ...func(*retention.Config)) retention.LeafReport {
 	k.T.Helper()
 	l := Find(k.Maintain(change...), k.Leaf)
 	require.Equal(k.T, state, l.State, l.Why)

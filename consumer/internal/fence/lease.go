@@ -80,7 +80,8 @@ func (l *Lease) Renew(ctx context.Context) bool {
 func (l *Lease) Release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), transaction.RollbackTimeout)
 	defer cancel()
-	_, err := consumerdb.New(l.DB).ReleaseFence(ctx, consumerdb.ReleaseFenceParams{EventID: l.Event, ConsumerGroup: l.Group, Name: l.Name, Epoch: l.Epoch})
+	_, err := consumerdb.New(l.DB).ReleaseFence(ctx,
+		consumerdb.ReleaseFenceParams{EventID: l.Event, ConsumerGroup: l.Group, Name: l.Name, Epoch: l.Epoch})
 	if err != nil {
 		return fmt.Errorf("give the lease back: %w", err)
 	}

@@ -40,7 +40,8 @@ func (c Clocks) Refusal(full bool) error {
 	case full:
 		return fmt.Errorf("%w: the event time %s lies %s ahead of the database's clock and %s ahead of this program's, as did most events before it, of which %d became dead letters; "+
 			"look at the producer's clock; events wait until their time has come",
-			ErrClock, at, c.Event.Sub(c.Database).Round(time.Second), c.Event.Sub(c.Process).Round(time.Second), FutureLetters)
+			ErrClock, at, c.Event.Sub(c.Database).Round(time.Second), c.Event.Sub(c.Process).Round(time.Second),
+			FutureLetters)
 	}
 	return nil
 }

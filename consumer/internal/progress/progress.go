@@ -37,7 +37,8 @@ func SameHistory(ctx context.Context, q *consumerdb.Queries, history string) err
 
 // Save writes marks and what was counted of duplicates, in one transaction: all of it, or,
 // on another history or where a mark is gone or lower than is demanded, nothing.
-func Save(ctx context.Context, q *consumerdb.Queries, history string, row consumerdb.SaveProgressParams, counted map[memory.AgeClass]memory.AgeCount) error {
+func Save(ctx context.Context, q *consumerdb.Queries, history string, row consumerdb.SaveProgressParams,
+	counted map[memory.AgeClass]memory.AgeCount) error {
 	if err := SameHistory(ctx, q, history); err != nil {
 		return err
 	}
@@ -53,13 +54,15 @@ func Save(ctx context.Context, q *consumerdb.Queries, history string, row consum
 		return cmp.Or(err, errMarkGone)
 	}
 	return q.ForgetAhead(ctx, consumerdb.ForgetAheadParams{
-		ConsumerGroup: row.ConsumerGroup, Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions, HighOffsets: row.HighOffsets,
+		ConsumerGroup: row.ConsumerGroup, Topics: row.Topics, TopicIds: row.TopicIds,
+		KafkaPartitions: row.KafkaPartitions, HighOffsets: row.HighOffsets,
 	})
 }
 
 // beginWith makes the marks of a session those that count for their partitions.
 func beginWith(ctx context.Context, q *consumerdb.Queries, row consumerdb.SaveProgressParams) error {
-	adopt := consumerdb.AdoptProgressParams{ConsumerGroup: row.ConsumerGroup, Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions}
+	adopt := consumerdb.AdoptProgressParams{ConsumerGroup: row.ConsumerGroup, Topics: row.Topics,
+		TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions}
 	if err := q.AdoptProgress(ctx, adopt); err != nil {
 		return err
 	}
@@ -81,7 +84,8 @@ func saveAges(ctx context.Context, q *consumerdb.Queries, group string, of map[m
 
 // Read reads the history and the marks of a group over one connection: while the database fails over, two
 // may lead to two databases.
-func Read(ctx context.Context, db *pgxpool.Pool, group string) (history string, rows []consumerdb.ProgressOfGroupRow, err error) {
+func Read(ctx context.Context, db *pgxpool.Pool, group string) (history string, rows []consumerdb.ProgressOfGroupRow,
+	err error) {
 	conn, err := db.Acquire(ctx)
 	if err != nil {
 		return "", nil, err

@@ -71,7 +71,8 @@ func (b *board) show(n int) {
 
 // allShipped reports whether every committed order has an effect.
 func (b *board) allShipped() bool {
-	return b.placed.Load() && b.enqueued.Load() > 0 && b.shipped.Load() >= b.enqueued.Load() && int64(b.watcher.distinct()) >= b.enqueued.Load()
+	return b.placed.Load() && b.enqueued.Load() > 0 && b.shipped.Load() >= b.enqueued.Load() &&
+		int64(b.watcher.distinct()) >= b.enqueued.Load()
 }
 
 // until waits for a condition, which the servers' work brings about, after a

@@ -38,7 +38,8 @@ func play(ctx context.Context, s *stage, length time.Duration) (summary, error) 
 	group, gctx := errgroup.WithContext(ctx)
 	consuming, stopConsuming := context.WithCancel(gctx)
 	group.Go(func() error {
-		return saramagroup.Run(consuming, s.kafka.ListenAddrs(), received, saramagroup.Config{Topics: []string{topic}, Insecure: true})
+		return saramagroup.Run(consuming, s.kafka.ListenAddrs(), received,
+			saramagroup.Config{Topics: []string{topic}, Insecure: true})
 	})
 	live := &board{stage: s, watcher: w, outcomes: received, began: time.Now()}
 	group.Go(func() error { return live.run(consuming) })

@@ -62,7 +62,8 @@ func startStage(ctx context.Context) (_ *stage, err error) {
 
 // install makes Onceward's tables for both sides, and the shop's.
 func (s *stage) install(ctx context.Context) error {
-	for _, cfg := range []migrations.Config{{Pool: s.db, Side: migrations.Outbox, Relay: relayName}, {Pool: s.db, Side: migrations.Consumer}} {
+	for _, cfg := range []migrations.Config{{Pool: s.db, Side: migrations.Outbox, Relay: relayName},
+		{Pool: s.db, Side: migrations.Consumer}} {
 		m, err := migrations.New(cfg)
 		if err != nil {
 			return err

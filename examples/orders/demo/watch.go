@@ -88,7 +88,8 @@ func (w *watcher) deliverAgain(n int) (string, error) {
 	w.mu.Lock()
 	m := w.captured
 	w.mu.Unlock()
-	again := &sarama.ProducerMessage{Topic: m.Topic, Partition: m.Partition, Key: sarama.ByteEncoder(m.Key), Value: sarama.ByteEncoder(m.Value)}
+	again := &sarama.ProducerMessage{Topic: m.Topic, Partition: m.Partition, Key: sarama.ByteEncoder(m.Key),
+		Value: sarama.ByteEncoder(m.Value)}
 	key := ""
 	for _, h := range m.Headers {
 		again.Headers = append(again.Headers, *h)

@@ -9,8 +9,8 @@ import (
 const head = `<!-- Written by internal/cmd/configdoc from relay/config.go; run make generate. -->
 # relay.yaml
 
-Every key, with its default. A key that is not in this list is an error that names the nearest one. Every key that holds one
-value may also be given as an environment variable, which wins over the file: ` + "`ONCEWARD_`" + ` and the path in capitals with
+Every key, with its default. A key that is not in this list is an error that names the nearest one. Every key that holds
+one value may also be given as an environment variable, which wins over the file: ` + "`ONCEWARD_`" + ` and the path in capitals with
 ` + "`_`" + ` for the dots, e.g. ` + "`ONCEWARD_POSTGRES_DSN`" + `; or on the command line, ` + "`--set key=value`" + `, which
 wins over both. A DSN or a file with one, given there, takes the place of the file's ` + "`postgres.dsn`" + ` and ` + "`postgres.dsn_file`" + `.
 

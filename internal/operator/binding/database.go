@@ -102,7 +102,8 @@ func (r *Adopted) choose(ctx context.Context, q *outboxdb.Queries) error {
 
 // strangers finds the partitions that a relay had not looked at when the database
 // was moved, with events that it counts as published: they were there before.
-func (r *Adopted) strangers(ctx context.Context, q *outboxdb.Queries) (leaves map[string]outboxdb.AdoptLeafParams, err error) {
+func (r *Adopted) strangers(ctx context.Context, q *outboxdb.Queries) (leaves map[string]outboxdb.AdoptLeafParams,
+	err error) {
 	leaves = map[string]outboxdb.AdoptLeafParams{}
 	for _, slot := range r.slots {
 		found, err := q.FilledLeaves(ctx, slot)

@@ -52,8 +52,10 @@ type kafkaOrder struct {
 
 // PlanKafka finds the cluster, and counts the events whose account it changes. It changes
 // nothing.
-func PlanKafka(ctx context.Context, db *operator.Database, state relays.State, wish KafkaWish) (operator.Order[*AdoptedKafka], error) {
-	report := &AdoptedKafka{Kafka: wish.How, Relay: state.Relay, Slot: state.Slot, Before: operator.Deref(state.KafkaCluster)}
+func PlanKafka(ctx context.Context, db *operator.Database, state relays.State,
+	wish KafkaWish) (operator.Order[*AdoptedKafka], error) {
+	report := &AdoptedKafka{Kafka: wish.How, Relay: state.Relay, Slot: state.Slot,
+		Before: operator.Deref(state.KafkaCluster)}
 	var err error
 	if report.Cluster, err = wish.cluster(ctx, state); err != nil {
 		return nil, err
@@ -63,7 +65,10 @@ func PlanKafka(ctx context.Context, db *operator.Database, state relays.State, w
 	if err != nil {
 		return nil, fmt.Errorf("adopt: %w", operator.ExplainWrite(err))
 	}
-	if slices.ContainsFunc(systems, func(s outboxdb.SystemsOfRelaysRow) bool { return s.Slot == state.Slot && s.Moved }) {
+	if slices.ContainsFunc(systems, func(s outboxdb.SystemsOfRelaysRow) bool {
+		return s.Slot == state.Slot &&
+			s.Moved
+	}) {
 		return nil, fmt.Errorf("adopt: relay %s has run on another system, so that nothing here says what it published: adopt the database first (outboxctl adopt --help says how)", state.Relay)
 	}
 	counts, err := q.CountAccount(ctx, state.Slot)

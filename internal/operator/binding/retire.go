@@ -48,7 +48,8 @@ func PlanRetire(ctx context.Context, db *operator.Database, state relays.State) 
 		return nil, err
 	}
 	report := &Retired{Relay: state.Relay, Slot: state.Slot, SlotOf: elsewhere}
-	for of, n := range map[string]*int{states.Pending: &report.Pending, states.Waiting: &report.Waiting, states.Gap: &report.InGaps} {
+	for of, n := range map[string]*int{states.Pending: &report.Pending, states.Waiting: &report.Waiting,
+		states.Gap: &report.InGaps} {
 		if *n, err = events.CountOwed(ctx, db, state.Slot, of, maxOwedShown); err != nil {
 			return nil, fmt.Errorf("retire: %w", err)
 		}
@@ -71,7 +72,8 @@ func (o *retireOrder) Question() string { return o.question }
 // CarryOut forgets the relay. The slot is looked for again there, in the transaction that
 // forgets.
 func (o *retireOrder) CarryOut(ctx context.Context, db *operator.Database, reason string) (_ *Retired, err error) {
-	o.report.Letters, err = outboxdb.New(db).RetireRelay(ctx, outboxdb.RetireRelayParams{Slot: o.report.Slot, Reason: reason})
+	o.report.Letters, err = outboxdb.New(db).RetireRelay(ctx,
+		outboxdb.RetireRelayParams{Slot: o.report.Slot, Reason: reason})
 	if err != nil {
 		return nil, fmt.Errorf("retire: %w", operator.ExplainWrite(err))
 	}

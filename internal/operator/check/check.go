@@ -131,7 +131,10 @@ func connect(ctx context.Context, cfg *relay.Config) (*pgx.Conn, Verdict) {
 func (r *run) postgres(ctx context.Context) {
 	source := cdc.Config{DSN: "checked", Slot: r.cfg.SlotName(), Publication: r.cfg.PublicationName(), Logger: slog.New(slog.DiscardHandler)}
 	for _, c := range cdc.StartChecks() {
-		r.ask(ctx, c.Name, func(ctx context.Context) []Verdict { return []Verdict{verdictOf(c.Name, c.Run(ctx, r.conn, source))} })
+		r.ask(ctx, c.Name, func(ctx context.Context) []Verdict {
+			return []Verdict{verdictOf(c.Name,
+				c.Run(ctx, r.conn, source))}
+		})
 	}
 	r.ask(ctx, "foreign functions", func(ctx context.Context) []Verdict { return []Verdict{dependencies(ctx, r.conn)} })
 	if Worst(r.verdicts) == Failed {
@@ -162,7 +165,8 @@ func (r *run) postgres(ctx context.Context) {
 		{"operator's words", words}, {"what processes say", said}, {"log kept for the slot", keepSize}, {"standbys of the slot", standbys},
 		{"partitions of today and ahead", partitionsAhead}, {"clock", clockSkew},
 	} {
-		r.ask(ctx, advice.name, func(ctx context.Context) []Verdict { return []Verdict{advice.check(ctx, r.conn, r.cfg)} })
+		r.ask(ctx, advice.name,
+			func(ctx context.Context) []Verdict { return []Verdict{advice.check(ctx, r.conn, r.cfg)} })
 	}
 }
 
@@ -228,7 +232,8 @@ func said(ctx context.Context, conn *pgx.Conn, cfg *relay.Config) Verdict {
 		return failure(v.Name, err)
 	}
 	halted := slices.DeleteFunc(processes, func(p outboxdb.RelayHealthRow) bool {
-		return p.Slot != cfg.SlotName() || p.State != string(relay.StateHalted) || p.Code != relay.CodeHalted || !p.Alive
+		return p.Slot != cfg.SlotName() || p.State != string(relay.StateHalted) || p.Code != relay.CodeHalted ||
+			!p.Alive
 	})
 	if len(halted) > 0 {
 		first := slices.MinFunc(halted, func(a, b outboxdb.RelayHealthRow) int { return a.Since.Compare(b.Since) })

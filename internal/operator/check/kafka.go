@@ -119,7 +119,8 @@ func kindsOf(ctx context.Context, conn *pgx.Conn, slot string) ([]kind, error) {
 
 // topicsOf adds the topics of every kind of event that the newest partitions hold and
 // of what waits. A kind without a route counts while an event of it is not published.
-func topicsOf(ctx context.Context, conn *pgx.Conn, cfg *relay.Config, sink publisher.Config, topics []string) (all []string, failed []Verdict) {
+func topicsOf(ctx context.Context, conn *pgx.Conn, cfg *relay.Config, sink publisher.Config,
+	topics []string) (all []string, failed []Verdict) {
 	kinds, err := kindsOf(ctx, conn, cfg.SlotName())
 	if err != nil {
 		return topics, []Verdict{{Name: "routes", Status: Skipped, Detail: fmt.Sprintf("the events in the table cannot be read: %v", err)}}

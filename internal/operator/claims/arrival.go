@@ -18,7 +18,8 @@ import (
 
 // candidates are the ids under which the event can be claimed: its own, and
 // those of every arrival that has a partition, for the windows that groups have.
-func (r *Report) candidates(ctx context.Context, db *operator.Database, id uuid.UUID, group string) ([]uuid.UUID, error) {
+func (r *Report) candidates(ctx context.Context, db *operator.Database, id uuid.UUID, group string) ([]uuid.UUID,
+	error) {
 	rows, err := consumerdb.New(db).ListWindows(ctx, group)
 	if err != nil {
 		return nil, err
@@ -39,7 +40,8 @@ func (r *Report) candidates(ctx context.Context, db *operator.Database, id uuid.
 	var done []time.Duration
 	for _, v := range rows {
 		r.windows = append(r.windows, window{
-			group: v.ConsumerGroup, class: v.Class, floor: v.Floor, keyed: consumer.Keying(v.Keyed), replay: consumer.ReplayPolicy(v.Replay), retired: v.RetiredAt != nil,
+			group: v.ConsumerGroup, class: v.Class, floor: v.Floor, keyed: consumer.Keying(v.Keyed),
+			replay: consumer.ReplayPolicy(v.Replay), retired: v.RetiredAt != nil,
 		})
 		for _, length := range windows.BucketsOf(v).Lengths() {
 			if ok && !slices.Contains(done, length) {

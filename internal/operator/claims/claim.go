@@ -89,7 +89,8 @@ func lookUp(ctx context.Context, db *operator.Database, key operator.Name, group
 	if err := r.readClaims(ctx, q, ids, key, group); err != nil {
 		return nil, err
 	}
-	tries, err := q.AttemptsOfEvent(ctx, consumerdb.AttemptsOfEventParams{Ids: []uuid.UUID{key.ID}, ConsumerGroup: group})
+	tries, err := q.AttemptsOfEvent(ctx, consumerdb.AttemptsOfEventParams{Ids: []uuid.UUID{key.ID},
+		ConsumerGroup: group})
 	for _, v := range tries {
 		r.Tries = append(r.Tries, Tries{Group: v.ConsumerGroup, Attempts: v.Attempts, LastError: v.LastError})
 	}
@@ -115,7 +116,8 @@ func lookUp(ctx context.Context, db *operator.Database, key operator.Name, group
 // maxIDs bounds a statement.
 const maxIDs = 10_000
 
-func (r *Report) readClaims(ctx context.Context, q *consumerdb.Queries, ids []uuid.UUID, key operator.Name, group string) error {
+func (r *Report) readClaims(ctx context.Context, q *consumerdb.Queries, ids []uuid.UUID, key operator.Name,
+	group string) error {
 	for part := range slices.Chunk(ids, maxIDs) {
 		rows, err := q.ClaimsUnder(ctx, consumerdb.ClaimsUnderParams{Ids: part, ConsumerGroup: group})
 		if err != nil {
@@ -127,7 +129,8 @@ func (r *Report) readClaims(ctx context.Context, q *consumerdb.Queries, ids []uu
 				continue
 			}
 			r.Claims = append(r.Claims, Claim{
-				Group: v.ConsumerGroup, ID: v.EventID, ByArrival: v.EventID != key.ID, Outcome: outcomeOf(v.Outcome), EventType: v.EventType,
+				Group: v.ConsumerGroup, ID: v.EventID, ByArrival: v.EventID != key.ID, Outcome: outcomeOf(v.Outcome),
+				EventType: v.EventType,
 				ClaimedAt: v.ProcessedAt.UTC(), Fingerprint: hex.EncodeToString(v.Fingerprint), Result: v.Result,
 			})
 		}

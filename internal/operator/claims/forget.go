@@ -37,7 +37,8 @@ type ForgetOrder struct {
 
 // PlanForget finds what there is to forget. It changes nothing. Where there is no claim
 // there is no order, and a report says so.
-func PlanForget(ctx context.Context, db *operator.Database, key operator.Name, group string) (*ForgetOrder, *Forgotten, error) {
+func PlanForget(ctx context.Context, db *operator.Database, key operator.Name, group string) (*ForgetOrder, *Forgotten,
+	error) {
 	found, err := Read(ctx, db, key, group)
 	if err != nil {
 		return nil, nil, err
@@ -59,7 +60,8 @@ func (o *ForgetOrder) CarryOut(ctx context.Context, db *operator.Database, reaso
 }
 
 func (o *ForgetOrder) report(reason string, forgotten []uuid.UUID, notes []string) *Forgotten {
-	return &Forgotten{Key: o.key.String(), Group: o.group, Reason: reason, Forgotten: append([]uuid.UUID{}, forgotten...), Notes: notes}
+	return &Forgotten{Key: o.key.String(), Group: o.group, Reason: reason,
+		Forgotten: append([]uuid.UUID{}, forgotten...), Notes: notes}
 }
 
 // Question also says what does without forgetting, where that is the shorter way.
@@ -75,7 +77,8 @@ func (o *ForgetOrder) Question() string {
 
 // forget removes what was found; a fence that has begun since is respected by
 // the statement.
-func (r *Report) forget(ctx context.Context, db *operator.Database, key operator.Name, group, reason string) ([]uuid.UUID, error) {
+func (r *Report) forget(ctx context.Context, db *operator.Database, key operator.Name, group,
+	reason string) ([]uuid.UUID, error) {
 	ids := []uuid.UUID{key.ID}
 	for _, v := range r.Claims {
 		ids = append(ids, v.ID)
@@ -136,7 +139,8 @@ func (r *Report) deliverAgain(group string) string {
 	w := r.class()
 	below := w != nil && w.keyed != consumer.ByArrival && r.EventTime.Before(w.floor)
 	switch {
-	case w != nil && (below || w.keyed == consumer.ByArrival) && slices.ContainsFunc(r.Letters, letters.GroupLetter.GivenUp):
+	case w != nil && (below || w.keyed == consumer.ByArrival) &&
+		slices.ContainsFunc(r.Letters, letters.GroupLetter.GivenUp):
 		return fmt.Sprintf("the event was given up, so that plain copies of it are left out: in the producer's database "+
 			"`outboxctl replay %s --reprocess %s --config FILE --reason \"…\"`", r.Key, terminal.Word(group))
 	case r.refusing() == nil:
@@ -165,7 +169,8 @@ func (r *Report) class() *window {
 // would not be applied by it.
 func (r *Report) refusing() *window {
 	w := r.class()
-	if w == nil || w.keyed == consumer.ByArrival || w.replay != consumer.ReplayDeadLetter || !r.EventTime.Before(w.floor) {
+	if w == nil || w.keyed == consumer.ByArrival || w.replay != consumer.ReplayDeadLetter ||
+		!r.EventTime.Before(w.floor) {
 		return nil
 	}
 	return w

@@ -135,29 +135,30 @@ func ReadLife(ctx context.Context, db *operator.Database, key operator.Name) (*L
 // readProducer reads everything that the producer's database knows, from one
 // snapshot: the row and the account of it belong together.
 func (r *Life) readProducer(ctx context.Context, db *operator.Database, key operator.Name) error {
-	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		q := outboxdb.New(tx)
-		if err := r.readRow(ctx, q, key); err != nil {
-			return err
-		}
-		replays, err := q.ReplaysOfEvent(ctx, key.ID)
-		if err != nil {
-			return err
-		}
-		ids := []uuid.UUID{key.ID}
-		r.Replays = []Replay{}
-		for _, v := range replays {
-			if !key.Is(v.Namespace) {
-				continue
+	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly},
+		func(tx pgx.Tx) error {
+			q := outboxdb.New(tx)
+			if err := r.readRow(ctx, q, key); err != nil {
+				return err
 			}
-			ids = append(ids, v.ReplayID)
-			r.Replays = append(r.Replays, Replay{
-				ID: v.ReplayID, Mode: v.Mode, Group: v.ReplayGroup, Topic: v.Topic,
-				Reason: v.Reason, RequestedBy: v.RequestedBy, RequestedAt: v.RequestedAt.UTC(),
-			})
-		}
-		return r.readLetters(ctx, q, key, ids)
-	})
+			replays, err := q.ReplaysOfEvent(ctx, key.ID)
+			if err != nil {
+				return err
+			}
+			ids := []uuid.UUID{key.ID}
+			r.Replays = []Replay{}
+			for _, v := range replays {
+				if !key.Is(v.Namespace) {
+					continue
+				}
+				ids = append(ids, v.ReplayID)
+				r.Replays = append(r.Replays, Replay{
+					ID: v.ReplayID, Mode: v.Mode, Group: v.ReplayGroup, Topic: v.Topic,
+					Reason: v.Reason, RequestedBy: v.RequestedBy, RequestedAt: v.RequestedAt.UTC(),
+				})
+			}
+			return r.readLetters(ctx, q, key, ids)
+		})
 }
 
 // Narrow leaves what one relay says.
@@ -181,7 +182,8 @@ func (r *Life) readRow(ctx context.Context, q *outboxdb.Queries, key operator.Na
 	}
 	r.Row = &Row{
 		AggregateType: row.AggregateType, AggregateID: row.AggregateID, EventType: row.EventType,
-		ContentType: row.ContentType, Headers: row.Headers, CreatedAt: row.CreatedAt.UTC(), TxID: row.TxID, Seq: row.Seq,
+		ContentType: row.ContentType, Headers: row.Headers, CreatedAt: row.CreatedAt.UTC(), TxID: row.TxID,
+		Seq:       row.Seq,
 		Tombstone: row.Payload == nil, PayloadBytes: len(row.Payload), Payload: row.Payload,
 	}
 	if row.Traceparent != nil {
@@ -193,7 +195,8 @@ func (r *Life) readRow(ctx context.Context, q *outboxdb.Queries, key operator.Na
 	}
 	for _, v := range relays {
 		r.Relays = append(r.Relays, Account{
-			Relay: v.Relay, Slot: v.Slot, Known: v.Known, State: v.State, Gap: v.GapID, Published: v.State == states.Published, PublishedAt: v.TakenAt,
+			Relay: v.Relay, Slot: v.Slot, Known: v.Known, State: v.State, Gap: v.GapID,
+			Published: v.State == states.Published, PublishedAt: v.TakenAt,
 			Moved: v.Moved,
 		})
 	}

@@ -77,7 +77,8 @@ type LetterOf struct {
 func Read(ctx context.Context, db *operator.Database, f Filter) (*List, error) {
 	report := &List{State: f.State, Relays: []Snapshot{}, Events: []Event{}, stuck: f.Older > 0}
 	err := report.read(ctx, db, outboxdb.ListByStateParams{
-		State: f.State, Slot: f.Slot, Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType,
+		State: f.State, Slot: f.Slot, Namespace: f.Namespace, AggregateType: f.AggregateType,
+		AggregateID: f.AggregateID, EventType: f.EventType,
 		OlderSeconds: f.Older.Seconds(), RowLimit: int32(f.Limit) + 1, // one more tells whether there are more
 	})
 	if err != nil {
@@ -104,49 +105,51 @@ func CountOwed(ctx context.Context, db *operator.Database, slot, state string, l
 // read takes snapshots and events from one snapshot of the database: they belong
 // together.
 func (r *List) read(ctx context.Context, db *operator.Database, filter outboxdb.ListByStateParams) error {
-	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		q := outboxdb.New(tx)
-		relays, err := q.Snapshots(ctx)
-		if err != nil {
-			return err
-		}
-		for _, v := range relays {
-			r.Relays = append(r.Relays, Snapshot{Relay: v.Relay, Slot: v.Slot, Known: v.Known, SnapshotAt: v.TakenAt})
-		}
-		var now time.Time
-		if err := tx.QueryRow(ctx, "SELECT pg_catalog.now()").Scan(&now); err != nil {
-			return err
-		}
-		filled, err := q.FilledPartitions(ctx)
-		if err != nil {
-			return err
-		}
-		filter.FilledSlots, filter.FilledTables = filled.Tables()
-		r.Filled = filled.Leaves()
-		if r.Events, err = r.events(ctx, q, filter); err != nil {
-			return err
-		}
-		if r.State == states.Waiting {
-			if r.Replays, err = q.WaitingReplays(ctx, filter.Slot); err != nil {
-				return err
-			}
-		}
-		if filter.OlderSeconds > 0 {
-			waiting, err := waitingEvents(ctx, q, filter)
+	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly},
+		func(tx pgx.Tx) error {
+			q := outboxdb.New(tx)
+			relays, err := q.Snapshots(ctx)
 			if err != nil {
 				return err
 			}
-			r.Events = append(r.Events, waiting...)
-		}
-		limit := int(filter.RowLimit) - 1
-		if r.More = len(r.Events) > limit; r.More {
-			r.Events = r.Events[:limit]
-		}
-		for i := range r.Events {
-			r.Events[i].AgeSeconds = max(0, now.Sub(r.Events[i].CreatedAt).Seconds())
-		}
-		return nil
-	})
+			for _, v := range relays {
+				r.Relays = append(r.Relays,
+					Snapshot{Relay: v.Relay, Slot: v.Slot, Known: v.Known, SnapshotAt: v.TakenAt})
+			}
+			var now time.Time
+			if err := tx.QueryRow(ctx, "SELECT pg_catalog.now()").Scan(&now); err != nil {
+				return err
+			}
+			filled, err := q.FilledPartitions(ctx)
+			if err != nil {
+				return err
+			}
+			filter.FilledSlots, filter.FilledTables = filled.Tables()
+			r.Filled = filled.Leaves()
+			if r.Events, err = r.events(ctx, q, filter); err != nil {
+				return err
+			}
+			if r.State == states.Waiting {
+				if r.Replays, err = q.WaitingReplays(ctx, filter.Slot); err != nil {
+					return err
+				}
+			}
+			if filter.OlderSeconds > 0 {
+				waiting, err := waitingEvents(ctx, q, filter)
+				if err != nil {
+					return err
+				}
+				r.Events = append(r.Events, waiting...)
+			}
+			limit := int(filter.RowLimit) - 1
+			if r.More = len(r.Events) > limit; r.More {
+				r.Events = r.Events[:limit]
+			}
+			for i := range r.Events {
+				r.Events[i].AgeSeconds = max(0, now.Sub(r.Events[i].CreatedAt).Seconds())
+			}
+			return nil
+		})
 }
 
 // addNotBegun names the relays that are there and have not begun.
@@ -164,7 +167,8 @@ func (r *List) events(ctx context.Context, q *outboxdb.Queries, f outboxdb.ListB
 	switch r.State {
 	case states.Published:
 		rows, err := q.ListPublished(ctx, outboxdb.ListPublishedParams{
-			Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType, RowLimit: f.RowLimit, Slot: f.Slot,
+			Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType,
+			RowLimit: f.RowLimit, Slot: f.Slot,
 			FilledSlots: f.FilledSlots, FilledTables: f.FilledTables,
 		})
 		for _, v := range rows {
@@ -175,14 +179,16 @@ func (r *List) events(ctx context.Context, q *outboxdb.Queries, f outboxdb.ListB
 		return waitingEvents(ctx, q, f)
 	case states.Dead:
 		rows, err := q.ListDead(ctx, outboxdb.ListDeadParams{
-			Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType, RowLimit: f.RowLimit, Slot: f.Slot,
+			Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType,
+			RowLimit: f.RowLimit, Slot: f.Slot,
 		})
 		for _, v := range rows {
 			e := New(states.Dead, outboxdb.ListByStateRow{
 				ID: v.LetterID, Namespace: v.Namespace, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
 				EventType: v.EventType, CreatedAt: v.CreatedAt, TxID: v.TxID, Seq: v.Seq,
 			})
-			e.Letter = &LetterOf{Slot: v.Slot, State: v.State, Class: v.ErrorClass, Error: v.Error, Attempts: v.Attempts}
+			e.Letter = &LetterOf{Slot: v.Slot, State: v.State, Class: v.ErrorClass, Error: v.Error,
+				Attempts: v.Attempts}
 			out = append(out, e)
 		}
 		return out, err
@@ -211,7 +217,8 @@ func waitingEvents(ctx context.Context, q *outboxdb.Queries, f outboxdb.ListBySt
 // New is a row of the outbox in a state.
 func New(state string, v outboxdb.ListByStateRow) Event {
 	return Event{
-		Key: operator.KeyText(v.Namespace, v.ID), State: state, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
-		EventType: v.EventType, CreatedAt: v.CreatedAt.UTC(), TxID: v.TxID, Seq: v.Seq,
+		Key: operator.KeyText(v.Namespace, v.ID), State: state, AggregateType: v.AggregateType,
+		AggregateID: v.AggregateID,
+		EventType:   v.EventType, CreatedAt: v.CreatedAt.UTC(), TxID: v.TxID, Seq: v.Seq,
 	}
 }

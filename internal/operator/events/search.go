@@ -52,7 +52,8 @@ func (r *Life) topicOf(w kafka.Where, key operator.Name) (string, error) {
 // unknown, so that all partitions are read, from before the key's time: the key
 // may have been made by a clock that ran ahead.
 func (r *Life) searchFor(brokers []string, topic string, key operator.Name) kafka.Search {
-	s := kafka.Search{Brokers: brokers, Topic: topic, Key: operator.KeyText(key.Namespace, key.ID), From: key.Time().Add(-outbox.DefaultKeySkew - searchBefore)}
+	s := kafka.Search{Brokers: brokers, Topic: topic, Key: operator.KeyText(key.Namespace, key.ID),
+		From: key.Time().Add(-outbox.DefaultKeySkew - searchBefore)}
 	switch {
 	case r.Row != nil:
 		s.RecordKey, s.From = []byte(r.Row.AggregateID), r.Row.CreatedAt.Add(-searchBefore)

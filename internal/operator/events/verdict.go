@@ -43,7 +43,8 @@ func (r *Life) Judge() {
 }
 
 // leastFar orders the states of an event of which several relays have an account.
-var leastFar = []string{states.Dead, states.Pending, states.Waiting, states.Gap, states.GivenUp, states.Before, states.Discarded, states.Published}
+var leastFar = []string{states.Dead, states.Pending, states.Waiting, states.Gap, states.GivenUp, states.Before,
+	states.Discarded, states.Published}
 
 // judgeRelays says what each relay's state rests on, and takes the one that is
 // least far. A letter counts also where its relay is gone, and the row.

@@ -63,7 +63,8 @@ func (s *settling) claimOf(ctx context.Context, q *consumerdb.Queries, given str
 	}
 	claim.window = time.Duration(rows[at].WindowMs) * time.Millisecond
 	id := s.key.ID
-	if e := s.fence.event; string(e.ReplayMode) == string(record.ReplayReprocess) && string(e.ReplayGroup) == s.fence.Group {
+	if e := s.fence.event; string(e.ReplayMode) == string(record.ReplayReprocess) &&
+		string(e.ReplayGroup) == s.fence.Group {
 		id = e.ReplayID
 	}
 	now, err := q.DatabaseTime(ctx)
@@ -81,7 +82,8 @@ func (s *settling) claimOf(ctx context.Context, q *consumerdb.Queries, given str
 	return claim, nil
 }
 
-func (s *settling) made(ctx context.Context, q *consumerdb.Queries, claim claimOfFence, reason string) (*Settled, error) {
+func (s *settling) made(ctx context.Context, q *consumerdb.Queries, claim claimOfFence, reason string) (*Settled,
+	error) {
 	row, err := q.FenceMade(ctx, consumerdb.FenceMadeParams{
 		EventID: s.key.ID, ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch, Result: claim.result,
 		Keep: keepFor(claim.window), EventType: claim.eventType, Namespace: s.key.Namespace, Ids: claim.ids,

@@ -79,8 +79,10 @@ func List(ctx context.Context, db *operator.Database, f Filter, limit int) (*Rep
 	report := &Report{Fences: []Fence{}, waiting: f.Waiting}
 	for _, v := range rows {
 		report.Fences = append(report.Fences, Fence{
-			ID: v.EventID, Key: v.EventKey, Group: v.ConsumerGroup, Name: v.Name, Status: v.Status, Live: v.Live, Stale: v.Stale, Stuck: operator.Deref(v.Stuck),
-			Epoch: v.Epoch, Owner: v.Owner, LeaseUntil: v.LeaseUntil.UTC(), ProviderKeyUntil: v.ProviderKeyUntil, BegunAt: v.CreatedAt.UTC(), CompletedAt: v.CompletedAt,
+			ID: v.EventID, Key: v.EventKey, Group: v.ConsumerGroup, Name: v.Name, Status: v.Status, Live: v.Live,
+			Stale: v.Stale, Stuck: operator.Deref(v.Stuck),
+			Epoch: v.Epoch, Owner: v.Owner, LeaseUntil: v.LeaseUntil.UTC(), ProviderKeyUntil: v.ProviderKeyUntil,
+			BegunAt: v.CreatedAt.UTC(), CompletedAt: v.CompletedAt,
 		})
 	}
 	if len(report.Fences) > limit {
@@ -89,9 +91,11 @@ func List(ctx context.Context, db *operator.Database, f Filter, limit int) (*Rep
 	return report, nil
 }
 
-func (f Filter) rows(ctx context.Context, q *consumerdb.Queries, limit int32) (out []consumerdb.ListPendingFencesRow, err error) {
+func (f Filter) rows(ctx context.Context, q *consumerdb.Queries, limit int32) (out []consumerdb.ListPendingFencesRow,
+	err error) {
 	if !f.Complete {
-		return q.ListPendingFences(ctx, consumerdb.ListPendingFencesParams{ConsumerGroup: f.Group, Expired: f.Expired, Waiting: f.Waiting, RowLimit: limit})
+		return q.ListPendingFences(ctx, consumerdb.ListPendingFencesParams{ConsumerGroup: f.Group, Expired: f.Expired,
+			Waiting: f.Waiting, RowLimit: limit})
 	}
 	rows, err := q.ListAllFences(ctx, consumerdb.ListAllFencesParams{ConsumerGroup: f.Group, RowLimit: limit})
 	for _, v := range rows {
@@ -129,8 +133,10 @@ func OfEvent(ctx context.Context, q *consumerdb.Queries, key operator.Name, grou
 	out := []Fence{}
 	for _, v := range rows {
 		f := Fence{
-			ID: v.EventID, Key: key.String(), Group: v.ConsumerGroup, Name: v.Name, Status: v.Status, Live: v.Live, Stale: v.Stale, Stuck: operator.Deref(v.Stuck), Alone: v.Alone,
-			Epoch: v.Epoch, Owner: v.Owner, LeaseUntil: v.LeaseUntil.UTC(), ProviderKeyUntil: v.ProviderKeyUntil, BegunAt: v.CreatedAt.UTC(), CompletedAt: v.CompletedAt,
+			ID: v.EventID, Key: key.String(), Group: v.ConsumerGroup, Name: v.Name, Status: v.Status, Live: v.Live,
+			Stale: v.Stale, Stuck: operator.Deref(v.Stuck), Alone: v.Alone,
+			Epoch: v.Epoch, Owner: v.Owner, LeaseUntil: v.LeaseUntil.UTC(), ProviderKeyUntil: v.ProviderKeyUntil,
+			BegunAt: v.CreatedAt.UTC(), CompletedAt: v.CompletedAt,
 			Fingerprint: hex.EncodeToString(v.RequestFingerprint), Result: v.Result,
 		}
 		if v.Event != nil {

@@ -55,7 +55,8 @@ type settlement struct {
 // PlanMade says that the effect of a fence was made. It changes nothing. The type of the
 // event is given where the fence does not keep its event; the result is what deliveries
 // get, and nil is none.
-func PlanMade(ctx context.Context, db *operator.Database, one One, eventType string, result []byte) (operator.Order[*Settled], error) {
+func PlanMade(ctx context.Context, db *operator.Database, one One, eventType string,
+	result []byte) (operator.Order[*Settled], error) {
 	s, err := reconcilable(ctx, db, one)
 	if err != nil {
 		return nil, err
@@ -103,7 +104,8 @@ func (d *settlement) CarryOut(ctx context.Context, db *operator.Database, reason
 		return nil, explainFence(err)
 	}
 	f := d.of.fence
-	report.Key, report.Group, report.Name, report.Reason, report.Epoch = d.given.String(), f.Group, f.Name, reason, f.Epoch+1
+	report.Key, report.Group, report.Name = d.given.String(), f.Group, f.Name
+	report.Reason, report.Epoch = reason, f.Epoch+1
 	return report, nil
 }
 
@@ -129,7 +131,8 @@ func reconcilable(ctx context.Context, db *operator.Database, one One) (*settlin
 	s, err := findPending(ctx, db, one)
 	if err == nil && s.fence.Live {
 		return nil, fmt.Errorf("an attempt holds the lease of fence %q until %s: wait for its end or, when it is known to be dead, `outboxctl fences release %s --group %s --name %s --reason \"…\"`",
-			s.fence.Name, terminal.Stamp(&s.fence.LeaseUntil), s.key, terminal.Word(s.fence.Group), terminal.Word(s.fence.Name))
+			s.fence.Name, terminal.Stamp(&s.fence.LeaseUntil), s.key, terminal.Word(s.fence.Group),
+			terminal.Word(s.fence.Name))
 	}
 	return s, err
 }
@@ -188,14 +191,16 @@ func (s *settling) next(does string) string {
 
 func (s *settling) release(ctx context.Context, q *consumerdb.Queries, reason string) (*Settled, error) {
 	n, err := q.EndLease(ctx, consumerdb.EndLeaseParams{
-		EventID: s.key.ID, ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch, Target: targetOf(s.key, s.fence.Name), Reason: reason,
+		EventID: s.key.ID, ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch,
+		Target: targetOf(s.key, s.fence.Name), Reason: reason,
 	})
 	return &Settled{Did: "released", Notes: []string{s.next("takes the fence over")}}, moved(n, err)
 }
 
 func (s *settling) notMade(ctx context.Context, q *consumerdb.Queries, reason string) (*Settled, error) {
 	n, err := q.FenceNotMade(ctx, consumerdb.FenceNotMadeParams{
-		EventID: s.key.ID, ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch, Target: targetOf(s.key, s.fence.Name), Reason: reason,
+		EventID: s.key.ID, ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch,
+		Target: targetOf(s.key, s.fence.Name), Reason: reason,
 		Keep: keepFor(0),
 	})
 	note := s.next("makes the effect")

@@ -51,7 +51,8 @@ func (d *Decision) Question() string {
 // CarryOut has the decision written, with who took it, by the database, unless the gap is
 // in another state by now.
 func (d *Decision) CarryOut(ctx context.Context, db *operator.Database, reason string) error {
-	err := outboxdb.New(db).DecideGap(ctx, outboxdb.DecideGapParams{GapID: d.gap.Gap, Seen: d.gap.State, Decision: d.to, Reason: reason})
+	err := outboxdb.New(db).DecideGap(ctx, outboxdb.DecideGapParams{GapID: d.gap.Gap, Seen: d.gap.State, Decision: d.to,
+		Reason: reason})
 	return operator.ExplainWrite(err)
 }
 

@@ -15,7 +15,8 @@ import (
 )
 
 // accountStates are the states of the events of a gap, as onceward.account has them.
-var accountStates = map[string]string{states.GapOpen: states.Gap, states.GapRepairing: states.Pending, states.GapAccepted: states.GivenUp, states.GapBefore: states.Before}
+var accountStates = map[string]string{states.GapOpen: states.Gap, states.GapRepairing: states.Pending,
+	states.GapAccepted: states.GivenUp, states.GapBefore: states.Before}
 
 // Gap is one gap, with its first events where it is asked for alone.
 type Gap struct {
@@ -52,8 +53,10 @@ type Replay struct {
 
 func newGap(v outboxdb.ListGapsRow) Gap {
 	return Gap{
-		Gap: v.GapID, Relay: v.Relay, Slot: v.Slot, Cause: v.Cause, Detail: v.Detail, State: v.State, Events: v.Events, From: v.FromSnapshot, To: v.ToSnapshot,
-		FoundAt: v.FoundAt.UTC(), RepairedAt: v.RepairedAt, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, DecidedAt: v.DecidedAt, Replays: v.Replays,
+		Gap: v.GapID, Relay: v.Relay, Slot: v.Slot, Cause: v.Cause, Detail: v.Detail, State: v.State, Events: v.Events,
+		From: v.FromSnapshot, To: v.ToSnapshot,
+		FoundAt: v.FoundAt.UTC(), RepairedAt: v.RepairedAt, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy,
+		DecidedAt: v.DecidedAt, Replays: v.Replays,
 	}
 }
 
@@ -100,7 +103,8 @@ func (g *Gap) readReplays(ctx context.Context, q *outboxdb.Queries, limit int) e
 	rows, err := q.ReplaysOfGap(ctx, outboxdb.ReplaysOfGapParams{GapID: g.Gap, RowLimit: int32(limit)})
 	for _, v := range rows {
 		g.FirstReplays = append(g.FirstReplays, Replay{
-			Replay: operator.KeyText(v.Namespace, v.ReplayID), Key: operator.KeyText(v.Namespace, v.ID), RequestedBy: v.RequestedBy, RequestedAt: v.RequestedAt.UTC(),
+			Replay: operator.KeyText(v.Namespace, v.ReplayID), Key: operator.KeyText(v.Namespace, v.ID),
+			RequestedBy: v.RequestedBy, RequestedAt: v.RequestedAt.UTC(),
 		})
 	}
 	return err

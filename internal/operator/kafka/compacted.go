@@ -37,7 +37,8 @@ func Compacted(ctx context.Context, at Cluster, topics []string) ([]string, erro
 		if _, err := client.Partitions(topic); err != nil {
 			return nil, fmt.Errorf("look up topic %s at %v: %w", topic, at.Brokers, err)
 		}
-		request.Resources = append(request.Resources, &sarama.ConfigResource{Type: sarama.TopicResource, Name: topic, ConfigNames: []string{cleanupPolicy}})
+		request.Resources = append(request.Resources,
+			&sarama.ConfigResource{Type: sarama.TopicResource, Name: topic, ConfigNames: []string{cleanupPolicy}})
 	}
 	response, err := client.LeastLoadedBroker().DescribeConfigs(request)
 	if err != nil {

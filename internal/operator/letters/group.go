@@ -45,7 +45,8 @@ func (s GroupFilter) Chosen() bool {
 // more.
 func (s GroupFilter) query(meant []string, limit int) consumerdb.ListGroupLettersParams {
 	q := consumerdb.ListGroupLettersParams{
-		States: meant, ConsumerGroup: s.Group, Reason: s.Cause, Namespace: s.Namespace, EventType: s.EventType, Topic: s.Topic,
+		States: meant, ConsumerGroup: s.Group, Reason: s.Cause, Namespace: s.Namespace, EventType: s.EventType,
+		Topic:        s.Topic,
 		OlderSeconds: s.Older.Seconds(), FromTime: s.From, ToTime: s.To, Ids: s.IDs(), Places: []string{},
 		RowLimit: int32(limit) + 1,
 	}
@@ -104,7 +105,8 @@ func (l GroupLetter) Why(limit int) string {
 func newGroupLetter(v consumerdb.ListGroupLettersRow) GroupLetter {
 	at := Place{v.Topic, v.KafkaPartition, v.KafkaOffset}
 	l := GroupLetter{
-		Group: v.ConsumerGroup, Place: at.String(), EventType: operator.Deref(v.EventType), Cause: v.Reason, Error: v.Error, Attempts: v.Attempts,
+		Group: v.ConsumerGroup, Place: at.String(), EventType: operator.Deref(v.EventType), Cause: v.Reason,
+		Error: v.Error, Attempts: v.Attempts,
 		State: v.State, Generation: v.Generation, KeptAt: v.CreatedAt.UTC(), SentAt: v.SentAt,
 		DecidedAt: v.DecidedAt, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, ExpiresAt: v.ExpiresAt, At: at,
 	}
@@ -116,7 +118,8 @@ func newGroupLetter(v consumerdb.ListGroupLettersRow) GroupLetter {
 
 // GivenUp reports whether the letter says, for good, that its event was given up.
 func (l GroupLetter) GivenUp() bool {
-	ended := []string{states.CauseHandler, states.CauseCrash, states.CauseNoHandler, states.CauseLate, states.CauseFromFuture, states.LetterParked}
+	ended := []string{states.CauseHandler, states.CauseCrash, states.CauseNoHandler, states.CauseLate,
+		states.CauseFromFuture, states.LetterParked}
 	return l.State == states.LetterDiscarded && slices.Contains(ended, l.Cause)
 }
 

@@ -38,7 +38,8 @@ type groupNow struct {
 }
 
 func (l GroupLetter) outcome(outcome, format string, args ...any) GroupOutcome {
-	return GroupOutcome{Group: l.Group, Place: l.Place, Key: l.Key, Outcome: outcome, Detail: fmt.Sprintf(format, args...)}
+	return GroupOutcome{Group: l.Group, Place: l.Place, Key: l.Key, Outcome: outcome,
+		Detail: fmt.Sprintf(format, args...)}
 }
 
 // judgeRedrive says what became of a redrive. It is pure. The generation counts
@@ -78,7 +79,8 @@ func judgeDiscard(before GroupLetter, found bool, is groupNow) GroupOutcome {
 
 // Await looks at the letters until the groups have settled all of them or the
 // time is over. The decision stands in any case.
-func (o *GroupOrder) Await(ctx context.Context, db *operator.Database, limit time.Duration) (report *GroupBecame, err error) {
+func (o *GroupOrder) Await(ctx context.Context, db *operator.Database, limit time.Duration) (report *GroupBecame,
+	err error) {
 	err = poll(ctx, limit, func() (pending bool, err error) {
 		report, pending, err = o.look(ctx, consumerdb.New(db))
 		return pending, err
@@ -94,7 +96,8 @@ func (o *GroupOrder) Await(ctx context.Context, db *operator.Database, limit tim
 func (o *GroupOrder) look(ctx context.Context, q *consumerdb.Queries) (report *GroupBecame, pending bool, err error) {
 	p := refs(o.letters)
 	rows, err := q.GroupLettersNow(ctx, consumerdb.GroupLettersNowParams{
-		ConsumerGroups: p.ConsumerGroups, Topics: p.Topics, KafkaPartitions: p.KafkaPartitions, KafkaOffsets: p.KafkaOffsets,
+		ConsumerGroups: p.ConsumerGroups, Topics: p.Topics, KafkaPartitions: p.KafkaPartitions,
+		KafkaOffsets: p.KafkaOffsets,
 	})
 	if err != nil {
 		return nil, false, err

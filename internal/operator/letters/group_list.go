@@ -16,7 +16,8 @@ type GroupList struct {
 }
 
 // ReadGroups lists at most so many letters of groups that are in one of the states.
-func ReadGroups(ctx context.Context, db *operator.Database, s GroupFilter, meant []string, limit int) (*GroupList, error) {
+func ReadGroups(ctx context.Context, db *operator.Database, s GroupFilter, meant []string, limit int) (*GroupList,
+	error) {
 	rows, err := consumerdb.New(db).ListGroupLetters(ctx, s.query(meant, limit))
 	if err != nil {
 		return nil, fmt.Errorf("list dead letters: %w", operator.Explain(err, migrations.Consumer))
@@ -33,16 +34,19 @@ func ReadGroups(ctx context.Context, db *operator.Database, s GroupFilter, meant
 
 // OfEvent are those that groups have of one event, of one group where it is named,
 // whatever became of them.
-func OfEvent(ctx context.Context, q *consumerdb.Queries, key operator.Name, group string) (out []GroupLetter, err error) {
+func OfEvent(ctx context.Context, q *consumerdb.Queries, key operator.Name, group string) (out []GroupLetter,
+	err error) {
 	return lettersIn(ctx, q, key, group, EveryState)
 }
 
 // UnsettledOfEvent are those of them that can be given up.
-func UnsettledOfEvent(ctx context.Context, q *consumerdb.Queries, key operator.Name, group string) ([]GroupLetter, error) {
+func UnsettledOfEvent(ctx context.Context, q *consumerdb.Queries, key operator.Name, group string) ([]GroupLetter,
+	error) {
 	return lettersIn(ctx, q, key, group, UnsettledStates)
 }
 
-func lettersIn(ctx context.Context, q *consumerdb.Queries, key operator.Name, group string, meant []string) (out []GroupLetter, err error) {
+func lettersIn(ctx context.Context, q *consumerdb.Queries, key operator.Name, group string,
+	meant []string) (out []GroupLetter, err error) {
 	s := GroupFilter{Selection: operator.Selection{Keys: []operator.Name{key}}, Group: group}
 	rows, err := q.ListGroupLetters(ctx, s.query(meant, operator.MaxListed))
 	for _, v := range rows {

@@ -58,7 +58,8 @@ func able(GroupLetter) string { return "" }
 // nothing to do there is no order, and a report says why: a PLACE or KEY without such a
 // letter is a problem. One of which several groups have letters is unclear: a letter is a
 // matter of its group.
-func PlanDecision(ctx context.Context, db *operator.Database, d Decision, s GroupFilter) (*GroupOrder, *GroupBecame, error) {
+func PlanDecision(ctx context.Context, db *operator.Database, d Decision, s GroupFilter) (*GroupOrder, *GroupBecame,
+	error) {
 	q := consumerdb.New(db)
 	rows, err := q.ListGroupLetters(ctx, s.query(d.states, operator.MaxListed))
 	if err != nil {
@@ -116,7 +117,8 @@ func (o *GroupOrder) Give(ctx context.Context, db *operator.Database, reason str
 	o.reason = reason
 	for at := 0; at < len(o.letters); at += maxAtOnce {
 		decided(at)
-		if err := o.decision.write(ctx, consumerdb.New(db), o.letters[at:min(at+maxAtOnce, len(o.letters))], reason); err != nil {
+		if err := o.decision.write(ctx, consumerdb.New(db), o.letters[at:min(at+maxAtOnce, len(o.letters))],
+			reason); err != nil {
 			return fmt.Errorf("%w; the letters before this were decided: %d of %d", operator.ExplainOperator(err, migrations.Consumer), at, len(o.letters))
 		}
 	}
@@ -147,7 +149,8 @@ func summary(letters []GroupLetter) string {
 func refs(letters []GroupLetter) (p consumerdb.RequestRedriveParams) {
 	for _, l := range letters {
 		p.ConsumerGroups, p.Topics = append(p.ConsumerGroups, l.Group), append(p.Topics, l.At.Topic)
-		p.KafkaPartitions, p.KafkaOffsets = append(p.KafkaPartitions, l.At.Partition), append(p.KafkaOffsets, l.At.Offset)
+		p.KafkaPartitions, p.KafkaOffsets = append(p.KafkaPartitions, l.At.Partition), append(p.KafkaOffsets,
+			l.At.Offset)
 		p.Generations = append(p.Generations, l.Generation)
 	}
 	return p
@@ -165,7 +168,8 @@ func requestRedrive(ctx context.Context, q *consumerdb.Queries, letters []GroupL
 func discardLetters(ctx context.Context, q *consumerdb.Queries, letters []GroupLetter, reason string) error {
 	p := refs(letters)
 	_, err := q.DiscardGroupLetters(ctx, consumerdb.DiscardGroupLettersParams{
-		ConsumerGroups: p.ConsumerGroups, Topics: p.Topics, KafkaPartitions: p.KafkaPartitions, KafkaOffsets: p.KafkaOffsets, Generations: p.Generations,
+		ConsumerGroups: p.ConsumerGroups, Topics: p.Topics, KafkaPartitions: p.KafkaPartitions,
+		KafkaOffsets: p.KafkaOffsets, Generations: p.Generations,
 		Reason: reason, Keep: pgtype.Interval{Microseconds: discardedKept.Microseconds(), Valid: true},
 	})
 	return err

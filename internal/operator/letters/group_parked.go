@@ -18,9 +18,11 @@ import (
 // for more wants to know why, and not of each. Of one whose PLACE or KEY is known,
 // because of another letter, nothing is said. Filters mean what is parked when they say
 // so, or match nothing else.
-func (s GroupFilter) parked(ctx context.Context, q *consumerdb.Queries, d Decision, others bool, known func(text string) bool) (why, texts []string, err error) {
+func (s GroupFilter) parked(ctx context.Context, q *consumerdb.Queries, d Decision, others bool,
+	known func(text string) bool) (why, texts []string, err error) {
 	why = []string{}
-	if slices.Contains(d.states, states.LetterParked) || s.Cause != states.LetterParked && len(s.given()) == 0 && others {
+	if slices.Contains(d.states, states.LetterParked) || s.Cause != states.LetterParked && len(s.given()) == 0 &&
+		others {
 		return why, nil, nil // nobody asks for them
 	}
 	rows, err := q.ListGroupLetters(ctx, s.query([]string{states.LetterParked}, 99))
@@ -65,11 +67,13 @@ func (s GroupFilter) parked(ctx context.Context, q *consumerdb.Queries, d Decisi
 
 // headOf returns the first letter of a letter's key that is not settled, and its state.
 func headOf(ctx context.Context, q *consumerdb.Queries, l GroupLetter) (head Place, state string, err error) {
-	at := consumerdb.ReadGroupLetterParams{ConsumerGroup: l.Group, Topic: l.At.Topic, KafkaPartition: l.At.Partition, KafkaOffset: l.At.Offset}
+	at := consumerdb.ReadGroupLetterParams{ConsumerGroup: l.Group, Topic: l.At.Topic, KafkaPartition: l.At.Partition,
+		KafkaOffset: l.At.Offset}
 	record, err := q.ReadGroupLetter(ctx, at)
 	if err == nil {
 		var first consumerdb.FirstOfKeyRow
-		first, err = q.FirstOfKey(ctx, consumerdb.FirstOfKeyParams{ConsumerGroup: l.Group, Topic: l.At.Topic, RecordKey: record.RecordKey})
+		first, err = q.FirstOfKey(ctx, consumerdb.FirstOfKeyParams{ConsumerGroup: l.Group, Topic: l.At.Topic,
+			RecordKey: record.RecordKey})
 		if err == nil {
 			return Place{l.At.Topic, first.KafkaPartition, first.KafkaOffset}, first.State, nil
 		}

@@ -45,14 +45,17 @@ func ShowGroups(ctx context.Context, db *operator.Database, s GroupFilter, whole
 			continue
 		}
 		record, err := q.ReadGroupLetter(ctx, consumerdb.ReadGroupLetterParams{
-			ConsumerGroup: v.ConsumerGroup, Topic: v.Topic, KafkaPartition: v.KafkaPartition, KafkaOffset: v.KafkaOffset,
+			ConsumerGroup: v.ConsumerGroup, Topic: v.Topic, KafkaPartition: v.KafkaPartition,
+			KafkaOffset: v.KafkaOffset,
 		})
 		if err != nil {
 			return nil, operator.Explain(err, migrations.Consumer)
 		}
 		l := WholeGroupLetter{
-			GroupLetter: newGroupLetter(v), TopicID: record.TopicID, RecordKey: record.RecordKey, Headers: record.RecordHeaders, Tombstone: record.RecordValue == nil,
-			PayloadBytes: len(record.RecordValue), PayloadPreview: terminal.Preview(record.RecordValue, terminal.PreviewBytes),
+			GroupLetter: newGroupLetter(v), TopicID: record.TopicID, RecordKey: record.RecordKey,
+			Headers: record.RecordHeaders, Tombstone: record.RecordValue == nil,
+			PayloadBytes:   len(record.RecordValue),
+			PayloadPreview: terminal.Preview(record.RecordValue, terminal.PreviewBytes),
 		}
 		if whole {
 			l.Payload = record.RecordValue

@@ -43,8 +43,10 @@ type Letter struct {
 
 func newLetter(v outboxdb.ListLettersRow) Letter {
 	r := Letter{
-		Key: operator.KeyText(v.Namespace, v.LetterID), Slot: v.Slot, State: v.State, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
-		EventType: v.EventType, CreatedAt: v.CreatedAt.UTC(), Seq: v.Seq, Position: v.Position, Class: v.ErrorClass, Error: v.Error,
+		Key: operator.KeyText(v.Namespace, v.LetterID), Slot: v.Slot, State: v.State, AggregateType: v.AggregateType,
+		AggregateID: v.AggregateID,
+		EventType:   v.EventType, CreatedAt: v.CreatedAt.UTC(), Seq: v.Seq, Position: v.Position, Class: v.ErrorClass,
+		Error:    v.Error,
 		Attempts: v.Attempts, Holds: v.Holds, FirstAt: v.FirstAt.UTC(), LastAt: v.LastAt.UTC(),
 		ControlID: v.ControlID, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, EditedAt: v.EditedAt,
 		Waits: v.Waits && (v.State == states.LetterOpen || v.State == states.LetterRetrying),
@@ -72,7 +74,8 @@ func (f Filter) query(limit int) outboxdb.ListLettersParams {
 		meant = []string{states.LetterOpen, states.LetterRetrying}
 	}
 	return outboxdb.ListLettersParams{
-		States: meant, Ids: f.IDs(), Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.Aggregate, EventType: f.EventType,
+		States: meant, Ids: f.IDs(), Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.Aggregate,
+		EventType:  f.EventType,
 		ErrorClass: f.Class, FromTime: f.From, ToTime: f.To, Slot: f.Slot, RowLimit: int32(limit),
 	}
 }

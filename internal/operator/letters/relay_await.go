@@ -52,7 +52,8 @@ func (w *command) judge(before letterRef, is now) Outcome {
 		return set(states.OutcomeFailed, "the letter is gone")
 	}
 	acted := is.letter.ControlID != nil && *is.letter.ControlID == w.control.ControlID
-	wanted := map[string]string{states.ActionRetry: states.LetterReplayed, states.ActionDiscard: states.LetterDiscarded}[w.control.Action]
+	wanted := map[string]string{states.ActionRetry: states.LetterReplayed,
+		states.ActionDiscard: states.LetterDiscarded}[w.control.Action]
 	switch state := is.letter.State; {
 	case acted && w.control.Action == states.ActionEdit:
 		return set(states.OutcomeDone, "changed; `outboxctl dead retry %s --reason \"…\"` publishes it", o.Key)
@@ -109,7 +110,8 @@ type resultOf struct {
 // look judges every letter of the commands, and returns the slots that have not
 // acted. It reads the results before the letters: a relay writes both in one
 // transaction.
-func look(ctx context.Context, q *outboxdb.Queries, commands []*command) (report *Became, pending map[string]bool, err error) {
+func look(ctx context.Context, q *outboxdb.Queries, commands []*command) (report *Became, pending map[string]bool,
+	err error) {
 	var ids, controls []uuid.UUID
 	for _, w := range commands {
 		controls = append(controls, w.control.ControlID)

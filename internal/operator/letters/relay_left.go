@@ -27,12 +27,14 @@ func leftBehind(ctx context.Context, q *outboxdb.Queries, commands []*command, d
 	var all outboxdb.LettersOfAggregatesParams
 	for _, w := range commands {
 		a := w.aggregate
-		discarded := w.control.Action == states.ActionDiscard && len(w.letters) > 0 && over[operator.KeyText(w.letters[0].namespace, w.letters[0].id)]
+		discarded := w.control.Action == states.ActionDiscard && len(w.letters) > 0 &&
+			over[operator.KeyText(w.letters[0].namespace, w.letters[0].id)]
 		if !discarded || meant[a] {
 			continue
 		}
 		meant[a] = true
-		all.Namespaces, all.AggregateTypes, all.AggregateIds = append(all.Namespaces, a.namespace), append(all.AggregateTypes, a.aggregateType), append(all.AggregateIds, a.id)
+		all.Namespaces, all.AggregateTypes, all.AggregateIds = append(all.Namespaces,
+			a.namespace), append(all.AggregateTypes, a.aggregateType), append(all.AggregateIds, a.id)
 	}
 	if len(meant) == 0 {
 		return nil, nil
@@ -52,7 +54,8 @@ func countLeft(rows []outboxdb.LettersOfAggregatesRow) (left []Remains) {
 		i, known := at[a]
 		if !known {
 			i, at[a] = len(left), len(left)
-			left = append(left, Remains{Key: operator.NameText(v.Namespace, v.LetterID), AggregateType: v.AggregateType, AggregateID: v.AggregateID})
+			left = append(left, Remains{Key: operator.NameText(v.Namespace, v.LetterID), AggregateType: v.AggregateType,
+				AggregateID: v.AggregateID})
 		}
 		left[i].Letters++
 	}

@@ -81,13 +81,15 @@ func PlanDiscard(ctx context.Context, db *operator.Database, f Filter) (*Order, 
 // PlanEdit finds the letter of a key, in every slot that has it. It changes nothing. Where
 // none waits there is no order, and a report says why.
 func PlanEdit(ctx context.Context, db *operator.Database, key operator.Name, e Edit) (*Order, *Became, error) {
-	letters, nothing, err := find(ctx, db, states.ActionEdit, Filter{Selection: operator.Selection{Keys: []operator.Name{key}}})
+	letters, nothing, err := find(ctx, db, states.ActionEdit,
+		Filter{Selection: operator.Selection{Keys: []operator.Name{key}}})
 	if len(letters) == 0 {
 		return nil, nothing, err
 	}
 	edited := addSingle(nil, make(map[uuid.UUID]*command), states.ActionEdit, letters[0])[0]
 	for _, l := range letters[1:] { // of other slots
-		edited.letters = append(edited.letters, letterRef{slot: l.Slot, id: l.id, namespace: l.namespace, attempts: l.Attempts})
+		edited.letters = append(edited.letters, letterRef{slot: l.Slot, id: l.id, namespace: l.namespace,
+			attempts: l.Attempts})
 	}
 	edited.control.Payload, edited.control.PayloadNull, edited.control.Headers = e.Payload, e.PayloadNull, e.Headers
 	return &Order{action: states.ActionEdit, commands: []*command{edited}}, nil, nil
@@ -97,7 +99,8 @@ func PlanEdit(ctx context.Context, db *operator.Database, key operator.Name, e E
 // their order or not at all; and one for each letter that is outside of that
 // order: of a replay, or of an event whose route goes on without it. Such a one goes
 // out with its aggregate where that is retried.
-func retryCommands(ctx context.Context, q *outboxdb.Queries, letters []Letter) (commands []*command, aggregates int, err error) {
+func retryCommands(ctx context.Context, q *outboxdb.Queries, letters []Letter) (commands []*command, aggregates int,
+	err error) {
 	singles := make(map[uuid.UUID]*command)
 	whole := make(map[aggregateRef]*command)
 	var all outboxdb.LettersOfAggregatesParams
@@ -110,7 +113,8 @@ func retryCommands(ctx context.Context, q *outboxdb.Queries, letters []Letter) (
 			Action: states.ActionRetry, Namespace: &a.namespace, AggregateType: &a.aggregateType, AggregateID: &a.id,
 		}}
 		commands = append(commands, whole[a])
-		all.Namespaces, all.AggregateTypes = append(all.Namespaces, a.namespace), append(all.AggregateTypes, a.aggregateType)
+		all.Namespaces, all.AggregateTypes = append(all.Namespaces, a.namespace), append(all.AggregateTypes,
+			a.aggregateType)
 		all.AggregateIds = append(all.AggregateIds, a.id)
 	}
 	for _, l := range letters {
@@ -124,7 +128,8 @@ func retryCommands(ctx context.Context, q *outboxdb.Queries, letters []Letter) (
 	rows, err := q.LettersOfAggregates(ctx, all)
 	for _, v := range rows {
 		w := whole[aggregateRef{v.Namespace, v.AggregateType, v.AggregateID}]
-		w.letters = append(w.letters, letterRef{slot: v.Slot, id: v.LetterID, namespace: v.Namespace, attempts: v.Attempts})
+		w.letters = append(w.letters, letterRef{slot: v.Slot, id: v.LetterID, namespace: v.Namespace,
+			attempts: v.Attempts})
 	}
 	return commands, len(whole), err
 }
@@ -134,7 +139,8 @@ func addSingle(commands []*command, singles map[uuid.UUID]*command, action strin
 	w := singles[l.id]
 	if w == nil {
 		namespace := l.namespace
-		w = &command{aggregate: l.aggregate(), control: outboxdb.InsertControlParams{Action: action, Namespace: &namespace, LetterID: &l.id}}
+		w = &command{aggregate: l.aggregate(), control: outboxdb.InsertControlParams{Action: action,
+			Namespace: &namespace, LetterID: &l.id}}
 		singles[l.id] = w
 		commands = append(commands, w)
 	}
@@ -152,7 +158,8 @@ func (o *Order) Count() (n int) {
 
 // find returns the letters that are meant and wait, or a report where there is nothing to
 // do. A KEY without a waiting letter is a problem.
-func find(ctx context.Context, db *operator.Database, action string, f Filter) (letters []Letter, nothing *Became, err error) {
+func find(ctx context.Context, db *operator.Database, action string, f Filter) (letters []Letter, nothing *Became,
+	err error) {
 	q := outboxdb.New(db)
 	rows, err := q.ListLetters(ctx, f.query(operator.MaxListed))
 	if err != nil {
@@ -220,7 +227,8 @@ func (o *Order) Give(ctx context.Context, db *operator.Database, reason string) 
 }
 
 func writeCommands(ctx context.Context, db *operator.Database, reason string, commands []*command) error {
-	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return insertCommands(ctx, outboxdb.New(tx), reason, commands) })
+	return pgx.BeginFunc(ctx, db,
+		func(tx pgx.Tx) error { return insertCommands(ctx, outboxdb.New(tx), reason, commands) })
 }
 
 func insertCommands(ctx context.Context, q *outboxdb.Queries, reason string, commands []*command) error {

@@ -74,15 +74,20 @@ func Show(ctx context.Context, db *operator.Database, key operator.Name, whole b
 func newWholeLetter(v outboxdb.ReadLetterRow, whole bool) WholeLetter {
 	l := WholeLetter{
 		Letter: Letter{
-			Key: operator.KeyText(v.Namespace, v.LetterID), Slot: v.Slot, State: v.State, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
-			EventType: v.EventType, CreatedAt: v.CreatedAt.UTC(), Seq: v.Seq, Position: v.Position, Class: v.ErrorClass, Error: v.Error,
+			Key: operator.KeyText(v.Namespace, v.LetterID), Slot: v.Slot, State: v.State,
+			AggregateType: v.AggregateType, AggregateID: v.AggregateID,
+			EventType: v.EventType, CreatedAt: v.CreatedAt.UTC(), Seq: v.Seq, Position: v.Position, Class: v.ErrorClass,
+			Error:    v.Error,
 			Attempts: v.Attempts, Holds: v.Holds, FirstAt: v.FirstAt.UTC(), LastAt: v.LastAt.UTC(),
-			ControlID: v.ControlID, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, EditedAt: v.EditedAt, namespace: v.Namespace,
-			Waits: v.Waits && (v.State == states.LetterOpen || v.State == states.LetterRetrying),
+			ControlID: v.ControlID, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, EditedAt: v.EditedAt,
+			namespace: v.Namespace,
+			Waits:     v.Waits && (v.State == states.LetterOpen || v.State == states.LetterRetrying),
 		},
 		ContentType: v.ContentType, Headers: v.Headers, Traceparent: v.Traceparent,
-		EditedBy: v.EditedBy, EditedWhy: v.EditedWhy, ReplayMode: v.ReplayMode, ReplayGroup: v.ReplayGroup, Topic: v.Topic,
-		Tombstone: v.Payload == nil, PayloadBytes: len(v.Payload), PayloadPreview: terminal.Preview(v.Payload, terminal.PreviewBytes),
+		EditedBy: v.EditedBy, EditedWhy: v.EditedWhy, ReplayMode: v.ReplayMode, ReplayGroup: v.ReplayGroup,
+		Topic:     v.Topic,
+		Tombstone: v.Payload == nil, PayloadBytes: len(v.Payload),
+		PayloadPreview: terminal.Preview(v.Payload, terminal.PreviewBytes),
 	}
 	if v.ReplayOf != nil {
 		l.ReplayOf = operator.KeyText(v.Namespace, *v.ReplayOf)
@@ -100,8 +105,9 @@ func (r *Shown) readCommands(ctx context.Context, q *outboxdb.Queries, id uuid.U
 	})
 	for _, v := range commands {
 		w := Command{
-			ID: v.ControlID, Action: v.Action, Aggregate: v.LetterID == nil, PayloadNull: v.PayloadNull, Headers: v.Headers != nil,
-			Reason: v.Reason, RequestedBy: v.RequestedBy, RequestedAt: v.RequestedAt.UTC(),
+			ID: v.ControlID, Action: v.Action, Aggregate: v.LetterID == nil, PayloadNull: v.PayloadNull,
+			Headers: v.Headers != nil,
+			Reason:  v.Reason, RequestedBy: v.RequestedBy, RequestedAt: v.RequestedAt.UTC(),
 		}
 		if v.Payload != nil {
 			n := len(v.Payload)

@@ -72,7 +72,8 @@ func LockOutbox(ctx context.Context, q *outboxdb.Queries) error {
 }
 
 // filledPartition finds the partition, and the relays that stop for it.
-func filledPartition(ctx context.Context, q *outboxdb.Queries, name string) (leaf outboxdb.AdoptLeafParams, report *Adopted, err error) {
+func filledPartition(ctx context.Context, q *outboxdb.Queries, name string) (leaf outboxdb.AdoptLeafParams,
+	report *Adopted, err error) {
 	report = &Adopted{Partition: name, Slots: []string{}}
 	states, err := q.RelayStates(ctx)
 	if err != nil {
@@ -95,7 +96,8 @@ func filledPartition(ctx context.Context, q *outboxdb.Queries, name string) (lea
 	return leaf, report, nil
 }
 
-func (r *Adopted) write(ctx context.Context, q *outboxdb.Queries, leaf outboxdb.AdoptLeafParams, reason string) (err error) {
+func (r *Adopted) write(ctx context.Context, q *outboxdb.Queries, leaf outboxdb.AdoptLeafParams,
+	reason string) (err error) {
 	if err := LockOutbox(ctx, q); err != nil {
 		return err
 	}

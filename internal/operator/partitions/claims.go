@@ -70,7 +70,8 @@ func RoundOfClaims(ctx context.Context, db *operator.Database, cfg retention.Con
 	if errors.Is(failed, retention.ErrMaintained) {
 		return nil, fmt.Errorf("%w; it does what this command would do", failed)
 	}
-	failed = operator.ExplainConsumersMaintainer(operator.OthersThan(failed, consumer.ErrDefaultPartition)) // the finding says that one
+	// the finding says that one
+	failed = operator.ExplainConsumersMaintainer(operator.OthersThan(failed, consumer.ErrDefaultPartition))
 	nothing := len(done.Leaves) == 0 || len(done.Floors) == 0 && operator.Denied(failed)
 	if failed != nil && nothing {
 		return nil, failed
@@ -81,12 +82,14 @@ func RoundOfClaims(ctx context.Context, db *operator.Database, cfg retention.Con
 	}
 	report := NewClaimsReport(done, found, cfg.DryRun)
 	if cfg.DryRun && errors.Is(failed, partition.ErrTaken) { // who only looks has not failed
-		report.Problems, failed = append(report.Problems, failed.Error()), operator.OthersThan(failed, partition.ErrTaken)
+		report.Problems, failed = append(report.Problems, failed.Error()), operator.OthersThan(failed,
+			partition.ErrTaken)
 	}
 	return report, failed
 }
 
-func maintainClaims(ctx context.Context, db *operator.Database, cfg retention.Config) (report retention.Report, err error) {
+func maintainClaims(ctx context.Context, db *operator.Database, cfg retention.Config) (report retention.Report,
+	err error) {
 	err = db.Direct(ctx, func(conn *pgx.Conn) (err error) {
 		report, err = retention.Maintain(ctx, conn, cfg)
 		return err
@@ -97,7 +100,8 @@ func maintainClaims(ctx context.Context, db *operator.Database, cfg retention.Co
 // NewClaimsReport joins what a round did and what audit finds in the catalog.
 func NewClaimsReport(done retention.Report, found consumeraudit.Report, dryRun bool) *ClaimsReport {
 	r := &ClaimsReport{
-		DryRun: dryRun, DaysAhead: done.Ahead, Made: operator.NotNil(done.Made), Bytes: done.Bytes, Blocked: done.Blocked, Growing: done.Growing, OverdueSeconds: seconds(done.Overdue),
+		DryRun: dryRun, DaysAhead: done.Ahead, Made: operator.NotNil(done.Made), Bytes: done.Bytes,
+		Blocked: done.Blocked, Growing: done.Growing, OverdueSeconds: seconds(done.Overdue),
 		Floors: []Floor{}, Leaves: []Leaf{}, Rows: []Expiry{}, Findings: audit.NewFindings(found), Problems: []string{},
 	}
 	if !done.Horizon.IsZero() {

@@ -19,7 +19,8 @@ type Extent struct {
 
 // ExtentOf is that of a side as it is installed.
 func ExtentOf(st migrations.Status) Extent {
-	return Extent{Count: st.Partitions, From: st.PartitionsFrom, To: st.PartitionsTo, DaysAhead: st.DaysAhead, NoToday: !st.Today, Default: st.Default}
+	return Extent{Count: st.Partitions, From: st.PartitionsFrom, To: st.PartitionsTo, DaysAhead: st.DaysAhead,
+		NoToday: !st.Today, Default: st.Default}
 }
 
 // String is one line for a person.

@@ -96,7 +96,8 @@ func maintain(ctx context.Context, db *operator.Database, cfg retention.Config) 
 }
 
 func newPartitionsReport(done retention.Report, dryRun bool) *Report {
-	r := &Report{DryRun: dryRun, DaysAhead: done.Ahead, Made: operator.NotNil(done.Made), Leaves: []Leaf{}, Problems: []string{}}
+	r := &Report{DryRun: dryRun, DaysAhead: done.Ahead, Made: operator.NotNil(done.Made), Leaves: []Leaf{},
+		Problems: []string{}}
 	if done.Taken != "" {
 		r.Problems = append(r.Problems, done.Taken)
 	}

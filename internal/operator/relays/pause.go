@@ -65,7 +65,8 @@ func setRest(ctx context.Context, q *outboxdb.Queries, slot string, paused bool,
 		v, err = q.ResumeRoutes(ctx, outboxdb.ResumeRoutesParams{Slot: slot, Routes: routes})
 		row = outboxdb.PauseRow(v)
 	}
-	return &Resting{Relay: row.Relay, Slot: row.Slot, Paused: row.Paused, PausedRoutes: operator.NotNil(row.PausedRoutes)}, err
+	return &Resting{Relay: row.Relay, Slot: row.Slot, Paused: row.Paused,
+		PausedRoutes: operator.NotNil(row.PausedRoutes)}, err
 }
 
 // addNotKnown names the routes to which the relay has written nothing, as far as the
@@ -84,7 +85,10 @@ func (r *Resting) addNotKnown(ctx context.Context, q *outboxdb.Queries, routes [
 		topics = append(topics, v.Topic)
 	}
 	for _, route := range routes {
-		waits := slices.ContainsFunc(held, func(v outboxdb.HeldLanesRow) bool { return v.Slot == r.Slot && v.Topic == route })
+		waits := slices.ContainsFunc(held, func(v outboxdb.HeldLanesRow) bool {
+			return v.Slot == r.Slot &&
+				v.Topic == route
+		})
 		if !slices.Contains(topics, route) && !waits {
 			r.NotKnown, r.Topics = append(r.NotKnown, route), topics
 		}

@@ -75,7 +75,8 @@ func (r *Relay) waiting() []string {
 				says += " " + terminal.Preview([]byte(w.What), terminal.PreviewBytes)
 			}
 			out = append(out, fmt.Sprintf("relay %s is %s since %s (process %s): %s",
-				r.Relay, says, terminal.Stamp(&w.Since), p.Process, terminal.Preview([]byte(w.Detail), terminal.ErrorBytes)))
+				r.Relay, says, terminal.Stamp(&w.Since), p.Process,
+				terminal.Preview([]byte(w.Detail), terminal.ErrorBytes)))
 		}
 	}
 	return out

@@ -48,7 +48,8 @@ func joinProcesses(relays []Relay, rows []outboxdb.RelayHealthRow) ([]Relay, err
 	}
 	for _, row := range rows {
 		p := Process{
-			Process: row.Process, Alive: row.Alive, State: row.State, Since: row.Since.UTC(), Code: row.Code, Error: row.Detail,
+			Process: row.Process, Alive: row.Alive, State: row.State, Since: row.Since.UTC(), Code: row.Code,
+			Error:   row.Detail,
 			Waiting: []relay.Wait{}, At: row.WrittenAt.UTC(),
 		}
 		if err := json.Unmarshal(row.Waits, &p.Waiting); err != nil {
@@ -69,7 +70,10 @@ func joinProcesses(relays []Relay, rows []outboxdb.RelayHealthRow) ([]Relay, err
 
 // Streams reports whether some process of the relay publishes now.
 func (r *Relay) Streams() bool {
-	return slices.ContainsFunc(r.Processes, func(p Process) bool { return p.Alive && p.State == string(relay.StateStreaming) }) ||
+	return slices.ContainsFunc(r.Processes, func(p Process) bool {
+		return p.Alive &&
+			p.State == string(relay.StateStreaming)
+	}) ||
 		len(r.Processes) == 0 && r.ActivePID != nil // they cannot be read
 }
 

@@ -44,7 +44,8 @@ type Binding struct {
 }
 
 func bindingOf(state outboxdb.RelayState) (r Binding) {
-	for field, value := range map[*string]*string{&r.Cluster: state.KafkaCluster, &r.Met: state.KafkaMet, &r.Routes: state.Routes} {
+	for field, value := range map[*string]*string{&r.Cluster: state.KafkaCluster, &r.Met: state.KafkaMet,
+		&r.Routes: state.Routes} {
 		if value != nil {
 			*field = *value
 		}
@@ -84,7 +85,8 @@ func joinSlots(states []outboxdb.RelayState, slots []outboxdb.SlotsRow) []Relay 
 	for _, st := range states {
 		r := Relay{
 			Slot: st.Slot, Relay: st.Relay, Mode: st.Mode, Epoch: st.Epoch, Tick: st.Tick,
-			ConfirmedLSN: st.ConfirmedLsn, Paused: st.Paused, PausedRoutes: operator.NotNil(st.PausedRoutes), Skip: append([]uuid.UUID{}, st.Skip...),
+			ConfirmedLSN: st.ConfirmedLsn, Paused: st.Paused, PausedRoutes: operator.NotNil(st.PausedRoutes),
+			Skip:    append([]uuid.UUID{}, st.Skip...),
 			Binding: bindingOf(st),
 		}
 		if s, ok := bySlot[st.Slot]; ok {

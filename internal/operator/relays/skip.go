@@ -29,7 +29,8 @@ type skipOrder struct {
 }
 
 // PlanSkip refuses an event that the relay cannot be held up by. It changes nothing.
-func PlanSkip(ctx context.Context, db *operator.Database, state State, key operator.Name) (operator.Order[*Skipped], error) {
+func PlanSkip(ctx context.Context, db *operator.Database, state State, key operator.Name) (operator.Order[*Skipped],
+	error) {
 	key, err := key.Resolve(ctx, db)
 	if err != nil {
 		return nil, fmt.Errorf("skip: %w", err)
@@ -58,7 +59,8 @@ func (o *skipOrder) CarryOut(ctx context.Context, db *operator.Database, reason 
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		q := outboxdb.New(tx)
 		err := q.InsertControl(ctx, outboxdb.InsertControlParams{
-			ControlID: id, Action: states.ActionDiscard, Namespace: &o.key.Namespace, LetterID: &o.key.ID, PayloadNull: true, Reason: reason,
+			ControlID: id, Action: states.ActionDiscard, Namespace: &o.key.Namespace, LetterID: &o.key.ID,
+			PayloadNull: true, Reason: reason,
 		})
 		if err != nil {
 			return err

@@ -25,7 +25,8 @@ func (o *Order) overtaking(ctx context.Context, db *operator.Database, plan *Pla
 	if len(problems) > 0 {
 		return problems, nil
 	}
-	compacted, err := kafka.Compacted(ctx, kafka.Cluster{Brokers: o.Kafka.Config.Brokers, Secure: o.Kafka.Config.Secure}, slices.Collect(topicsOf(topics)))
+	compacted, err := kafka.Compacted(ctx, kafka.Cluster{Brokers: o.Kafka.Config.Brokers,
+		Secure: o.Kafka.Config.Secure}, slices.Collect(topicsOf(topics)))
 	if err != nil || len(compacted) == 0 {
 		return nil, err
 	}

@@ -38,23 +38,25 @@ func (o *Order) Plan(ctx context.Context, db *operator.Database) (*Plan, error) 
 // find finds and counts the events, in one snapshot of the database.
 func (o *Order) find(ctx context.Context, db *operator.Database) (*Plan, error) {
 	p := &Plan{order: o, Report: &Result{
-		DryRun: o.DryRun, Mode: states.ModeRedeliver, Group: o.Group, Topic: o.Topic, Reason: o.Reason, After: o.After.String(),
+		DryRun: o.DryRun, Mode: states.ModeRedeliver, Group: o.Group, Topic: o.Topic, Reason: o.Reason,
+		After: o.After.String(),
 		Kinds: []Kind{}, LeftOut: []Left{}, Problems: []string{},
 	}}
 	if o.Group != "" {
 		p.Report.Mode = states.ModeReprocess
 	}
-	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		q := outboxdb.New(tx)
-		switch {
-		case o.Dead:
-			return p.readLetters(ctx, q, o)
-		case len(o.Keys) > 0:
-			return p.readKeys(ctx, q, o)
-		default:
-			return p.readEvents(ctx, q, o)
-		}
-	})
+	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly},
+		func(tx pgx.Tx) error {
+			q := outboxdb.New(tx)
+			switch {
+			case o.Dead:
+				return p.readLetters(ctx, q, o)
+			case len(o.Keys) > 0:
+				return p.readKeys(ctx, q, o)
+			default:
+				return p.readEvents(ctx, q, o)
+			}
+		})
 	p.Report.Selected = len(p.events)
 	return p, err
 }

@@ -66,7 +66,8 @@ func (w *replayWriter) write(ctx context.Context, events []outboxdb.EventsForRep
 	done, err := q.InsertReplays(ctx, p)
 	count := int64(len(done))
 	for try := 1; lost(err); try++ {
-		if again := (&pacer{rate: 1, next: time.Now().Add(time.Duration(try) * chunkRetry)}).wait(ctx, 1); again != nil {
+		if again := (&pacer{rate: 1, next: time.Now().Add(time.Duration(try) * chunkRetry)}).wait(ctx,
+			1); again != nil {
 			return unsettled(p.ReplayIds, err)
 		}
 		if _, err = q.InsertReplays(ctx, p); err == nil {
@@ -104,8 +105,9 @@ func unsettled(ids []uuid.UUID, err error) error {
 func (w *replayWriter) params(events []outboxdb.EventsForReplayRow) (outboxdb.InsertReplaysParams, error) {
 	o := w.order
 	p := outboxdb.InsertReplaysParams{
-		Mode: w.plan.Report.Mode, ReplayGroup: operator.Optional(o.Group), Topic: operator.Optional(o.Topic), Reason: o.Reason,
-		Dead: o.Dead, States: []string{states.LetterReplayed},
+		Mode: w.plan.Report.Mode, ReplayGroup: operator.Optional(o.Group), Topic: operator.Optional(o.Topic),
+		Reason: o.Reason,
+		Dead:   o.Dead, States: []string{states.LetterReplayed},
 	}
 	if o.Dead {
 		p.States = []string{states.LetterDiscarded, states.LetterOpen}

@@ -17,7 +17,8 @@ const (
 
 // Causes are the reasons for which a group keeps a letter.
 var Causes = []string{
-	CauseMalformed, CauseMismatch, CauseHandler, CauseCrash, CauseLate, CauseReplay, CauseFromFuture, CauseNoHandler, LetterParked, CauseUnreadable,
+	CauseMalformed, CauseMismatch, CauseHandler, CauseCrash, CauseLate, CauseReplay, CauseFromFuture, CauseNoHandler,
+	LetterParked, CauseUnreadable,
 }
 
 // The causes.

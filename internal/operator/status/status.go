@@ -124,8 +124,10 @@ func parkedAggregates(ctx context.Context, q *outboxdb.Queries) ([]Parked, error
 	rows, err := q.ParkedAggregates(ctx, relays.MaxShown)
 	for _, v := range rows {
 		out = append(out, Parked{
-			Slot: v.Slot, Namespace: v.Namespace, AggregateType: v.AggregateType, AggregateID: v.AggregateID, Letters: v.Letters,
-			Since: v.Since.UTC(), First: operator.KeyText(v.Namespace, v.FirstLetter), Class: v.ErrorClass, Error: v.Error,
+			Slot: v.Slot, Namespace: v.Namespace, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
+			Letters: v.Letters,
+			Since:   v.Since.UTC(), First: operator.KeyText(v.Namespace, v.FirstLetter), Class: v.ErrorClass,
+			Error: v.Error,
 		})
 	}
 	return out, err
@@ -137,7 +139,8 @@ func heldLanes(ctx context.Context, q *outboxdb.Queries) ([]Held, error) {
 	rows, err := q.HeldLanes(ctx, relays.MaxShown)
 	for _, v := range rows {
 		out = append(out, Held{
-			Slot: v.Slot, Namespace: v.Namespace, AggregateType: v.AggregateType, Topic: v.Topic, Since: v.HeldAt.UTC(), Events: v.Events, Orders: v.Orders,
+			Slot: v.Slot, Namespace: v.Namespace, AggregateType: v.AggregateType, Topic: v.Topic, Since: v.HeldAt.UTC(),
+			Events: v.Events, Orders: v.Orders,
 		})
 	}
 	return out, err

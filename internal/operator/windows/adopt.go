@@ -30,7 +30,8 @@ type plannedAdoption struct {
 
 // PlanAdopt says which classes a new group would get, and which partitions. It changes
 // nothing.
-func PlanAdopt(ctx context.Context, db *operator.Database, cfg retention.AdoptConfig) (operator.Order[*Adoption], error) {
+func PlanAdopt(ctx context.Context, db *operator.Database, cfg retention.AdoptConfig) (operator.Order[*Adoption],
+	error) {
 	dry := cfg
 	dry.DryRun = true
 	planned, err := adopt(ctx, db, dry)
@@ -58,7 +59,8 @@ func adopt(ctx context.Context, db *operator.Database, cfg retention.AdoptConfig
 	if err != nil {
 		return nil, operator.ExplainConsumersMaintainer(err)
 	}
-	report := &Adoption{Group: cfg.Group, Made: operator.NotNil(done.Made), Floors: make(map[string]string), Reason: cfg.Reason, Classes: done.Classes}
+	report := &Adoption{Group: cfg.Group, Made: operator.NotNil(done.Made), Floors: make(map[string]string),
+		Reason: cfg.Reason, Classes: done.Classes}
 	for class, floor := range done.Floors {
 		report.Floors[class] = floor.UTC().Format(time.RFC3339)
 	}

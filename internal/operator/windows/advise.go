@@ -66,7 +66,8 @@ func (r *Advice) Wrong() bool {
 }
 
 // adviseOn judges the classes in use, group by group. It is pure.
-func adviseOn(windows []consumerdb.ListWindowsRow, seen []consumerdb.RedeliveriesOfGroupsRow, replays []consumerdb.ReplayLettersRow) *Advice {
+func adviseOn(windows []consumerdb.ListWindowsRow, seen []consumerdb.RedeliveriesOfGroupsRow,
+	replays []consumerdb.ReplayLettersRow) *Advice {
 	report := &Advice{Windows: []ClassAdvice{}}
 	var groups []string
 	classes := make(map[string][]consumer.Class)
@@ -77,21 +78,25 @@ func adviseOn(windows []consumerdb.ListWindowsRow, seen []consumerdb.Redeliverie
 		if classes[v.ConsumerGroup] == nil {
 			groups = append(groups, v.ConsumerGroup)
 		}
-		classes[v.ConsumerGroup] = append(classes[v.ConsumerGroup], consumer.Class{Pattern: v.Class, Window: time.Duration(v.WindowMs) * time.Millisecond})
+		classes[v.ConsumerGroup] = append(classes[v.ConsumerGroup],
+			consumer.Class{Pattern: v.Class, Window: time.Duration(v.WindowMs) * time.Millisecond})
 	}
 	for _, group := range groups {
 		var of []retention.Redeliveries
 		for _, v := range seen {
 			if v.ConsumerGroup == group {
-				of = append(of, retention.Redeliveries{EventType: v.EventType, Seen: v.Seen, Oldest: time.Duration(v.OldestMs) * time.Millisecond})
+				of = append(of, retention.Redeliveries{EventType: v.EventType, Seen: v.Seen,
+					Oldest: time.Duration(v.OldestMs) * time.Millisecond})
 			}
 		}
 		for i, a := range retention.Advise(classes[group], of) {
 			n, oldest := replaysOf(group, classes[group], i, replays)
 			report.Windows = append(report.Windows, ClassAdvice{
-				Group: group, Class: a.Pattern, Window: terminal.Length(a.Window), Seen: a.Seen, Oldest: terminal.Length(a.Oldest.Round(time.Second)), EventType: a.EventType,
+				Group: group, Class: a.Pattern, Window: terminal.Length(a.Window), Seen: a.Seen,
+				Oldest: terminal.Length(a.Oldest.Round(time.Second)), EventType: a.EventType,
 				Replays: n, OldestReplay: oldest,
-				TooSmall: a.TooSmall, Recommended: terminal.Length(a.Recommended), Ages: agesOf(group, classes[group], i, seen),
+				TooSmall: a.TooSmall, Recommended: terminal.Length(a.Recommended),
+				Ages: agesOf(group, classes[group], i, seen),
 			})
 		}
 	}
@@ -99,7 +104,8 @@ func adviseOn(windows []consumerdb.ListWindowsRow, seen []consumerdb.Redeliverie
 }
 
 // replaysOf counts the letters of one class, with the age of the oldest.
-func replaysOf(group string, classes []consumer.Class, class int, replays []consumerdb.ReplayLettersRow) (n int64, oldest string) {
+func replaysOf(group string, classes []consumer.Class, class int, replays []consumerdb.ReplayLettersRow) (n int64,
+	oldest string) {
 	var ms int64
 	for _, v := range replays {
 		if v.ConsumerGroup == group && consumer.ClassOf(classes, v.EventType) == class {

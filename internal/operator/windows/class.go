@@ -23,7 +23,10 @@ var errNoClass = errors.New("no such class in use; `outboxctl windows list` show
 
 // classOf finds a class in use.
 func classOf(rows []consumerdb.ListWindowsRow, class string) (consumerdb.ListWindowsRow, error) {
-	at := slices.IndexFunc(rows, func(v consumerdb.ListWindowsRow) bool { return v.Class == class && v.RetiredAt == nil })
+	at := slices.IndexFunc(rows, func(v consumerdb.ListWindowsRow) bool {
+		return v.Class == class &&
+			v.RetiredAt == nil
+	})
 	if at < 0 {
 		return consumerdb.ListWindowsRow{}, errNoClass
 	}

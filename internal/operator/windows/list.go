@@ -95,7 +95,9 @@ func list(ctx context.Context, db *operator.Database, group string) (*Report, er
 	}
 	for _, v := range rows {
 		w := Window{
-			Group: v.ConsumerGroup, Class: v.Class, Window: terminal.Length(time.Duration(v.WindowMs) * time.Millisecond), Late: v.Late, Replay: v.Replay, Keyed: v.Keyed,
+			Group: v.ConsumerGroup, Class: v.Class,
+			Window: terminal.Length(time.Duration(v.WindowMs) * time.Millisecond), Late: v.Late, Replay: v.Replay,
+			Keyed: v.Keyed,
 			Floor: v.Floor.UTC(), Next: v.Floor.UTC(), Registered: v.RegisteredAt.UTC(), Retired: v.RetiredAt,
 		}
 		b := BucketsOf(v)

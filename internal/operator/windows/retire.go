@@ -35,7 +35,8 @@ func PlanRetire(ctx context.Context, db *operator.Database, r Retirement) (opera
 	p, q, err := &plannedRetirement{Retirement: r}, consumerdb.New(db), error(nil)
 	switch {
 	case r.Topic != nil:
-		p.last, err = rested(ctx, q, consumerdb.MarksOfGroupParams{ConsumerGroup: r.Group, OneTopic: true, Topic: *r.Topic})
+		p.last, err = rested(ctx, q, consumerdb.MarksOfGroupParams{ConsumerGroup: r.Group, OneTopic: true,
+			Topic: *r.Topic})
 		if err == nil && p.last == nil {
 			err = fmt.Errorf("group %s has no marks of topic %q; `outboxctl windows list` shows what holds its stream time back", r.Group, *r.Topic)
 		}
@@ -54,7 +55,8 @@ func (p *plannedRetirement) Question() string {
 }
 
 // CarryOut retires it.
-func (p *plannedRetirement) CarryOut(ctx context.Context, db *operator.Database, reason string) (change *Change, err error) {
+func (p *plannedRetirement) CarryOut(ctx context.Context, db *operator.Database, reason string) (change *Change,
+	err error) {
 	change = &Change{Group: p.Group, Class: p.Class, Topic: p.Topic, Reason: reason, Notes: []string{}}
 	if p.Topic != nil {
 		err = p.retireTopic(ctx, consumerdb.New(db), change)
@@ -68,10 +70,12 @@ func (p *plannedRetirement) CarryOut(ctx context.Context, db *operator.Database,
 }
 
 func (p *plannedRetirement) retireClasses(ctx context.Context, q *consumerdb.Queries, change *Change) error {
-	n, err := q.RetireWindows(ctx, consumerdb.RetireWindowsParams{ConsumerGroup: p.Group, Class: p.Class, Reason: change.Reason})
+	n, err := q.RetireWindows(ctx, consumerdb.RetireWindowsParams{ConsumerGroup: p.Group, Class: p.Class,
+		Reason: change.Reason})
 	marks := int64(0)
 	if err == nil && p.last != nil { // who reads nothing any more holds nothing back
-		marks, err = q.RetireTopic(ctx, consumerdb.RetireTopicParams{ConsumerGroup: p.Group, AllTopics: true, SavedUntil: *p.last, Reason: change.Reason})
+		marks, err = q.RetireTopic(ctx, consumerdb.RetireTopicParams{ConsumerGroup: p.Group, AllTopics: true,
+			SavedUntil: *p.last, Reason: change.Reason})
 	}
 	if err == nil && n+marks == 0 {
 		err = errNoClass
@@ -85,14 +89,16 @@ func (p *plannedRetirement) retireClasses(ctx context.Context, q *consumerdb.Que
 }
 
 func (p *plannedRetirement) retireTopic(ctx context.Context, q *consumerdb.Queries, change *Change) error {
-	n, err := q.RetireTopic(ctx, consumerdb.RetireTopicParams{ConsumerGroup: p.Group, Topic: *p.Topic, SavedUntil: *p.last, Reason: change.Reason})
+	n, err := q.RetireTopic(ctx, consumerdb.RetireTopicParams{ConsumerGroup: p.Group, Topic: *p.Topic,
+		SavedUntil: *p.last, Reason: change.Reason})
 	change.Changed = []string{fmt.Sprintf("marks of %d partitions of topic %q retired", n, *p.Topic)}
 	return err
 }
 
 // rested refuses while the group saves progress of what is to be given up. It
 // returns when it did so last; nil: never.
-func rested(ctx context.Context, q *consumerdb.Queries, what consumerdb.MarksOfGroupParams) (last *time.Time, err error) {
+func rested(ctx context.Context, q *consumerdb.Queries, what consumerdb.MarksOfGroupParams) (last *time.Time,
+	err error) {
 	rows, err := q.MarksOfGroup(ctx, what)
 	if err != nil {
 		return nil, fmt.Errorf("read the group's progress: %w", operator.Explain(err, migrations.Consumer))

@@ -51,7 +51,8 @@ func PlanSet(ctx context.Context, db *operator.Database, s Setting) (operator.Or
 			Notes: []string{"members that run go by it within ten seconds, retention from its next run on"},
 		},
 		params: consumerdb.SetWindowParams{
-			ConsumerGroup: s.Group, Class: s.Class, NewWindow: interval(s.Window), NewLate: operator.Optional(s.Late), NewReplay: operator.Optional(s.Replay),
+			ConsumerGroup: s.Group, Class: s.Class, NewWindow: interval(s.Window), NewLate: operator.Optional(s.Late),
+			NewReplay: operator.Optional(s.Replay),
 		},
 	}
 	if err := p.changeBuckets(ctx, consumerdb.New(db)); err != nil {

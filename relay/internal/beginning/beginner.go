@@ -245,7 +245,8 @@ func (s *Beginner) ensureSlot(ctx context.Context, source cdc.Config, began bool
 	stop := s.naming(ctx, "the replication slot waits for transactions that were open when it was begun")
 	defer stop()
 	err = cdc.EnsureSlot(ctx, s.state.Conn, source, began)
-	if !errors.As(err, &gone) || !source.CreateSlot || gone.Code != cdc.CodeSlotLost && (!began || gone.Code != cdc.CodeSlotMissing) {
+	if !errors.As(err, &gone) || !source.CreateSlot || gone.Code != cdc.CodeSlotLost &&
+		(!began || gone.Code != cdc.CodeSlotMissing) {
 		if err == nil && !began {
 			fault.Crash(fault.AfterSlot)
 		}

@@ -49,9 +49,11 @@ type Taken struct {
 
 // Bind checks the binding, and follows the server to another timeline if the
 // checkpoint is part of its history.
-func (s *Beginner) Bind(ctx context.Context, reader *cdc.Reader, taken Taken, kept ledger.Checkpoint, last Known) error {
+func (s *Beginner) Bind(ctx context.Context, reader *cdc.Reader, taken Taken, kept ledger.Checkpoint,
+	last Known) error {
 	row := taken.Row
-	b := binding{slot: row.Slot, row: row, system: reader.System(), kept: kept, slotPosition: taken.SlotPosition, last: last}
+	b := binding{slot: row.Slot, row: row, system: reader.System(), kept: kept, slotPosition: taken.SlotPosition,
+		last: last}
 	if kept.Timeline != b.system.Timeline {
 		at, ok, err := reader.SwitchPoint(kept.Timeline)
 		if err != nil {
@@ -89,7 +91,8 @@ const adoptedAt = "0/1"
 func (b binding) check() error {
 	gap := func(code, format string, args ...any) error {
 		return &GapError{
-			Code: code, What: fmt.Sprintf(format, args...), Tick: max(b.kept.Tick, b.last.Tick), Letters: max(b.kept.Letters, b.last.Letters),
+			Code: code, What: fmt.Sprintf(format, args...), Tick: max(b.kept.Tick, b.last.Tick),
+			Letters: max(b.kept.Letters, b.last.Letters),
 			Advance: code == CodeOtherSystem, // what the slot keeps may be of tables that were dropped
 		}
 	}
@@ -111,7 +114,8 @@ func (b binding) check() error {
 			b.slot, b.row.Tick, c.Tick)
 	case same && c.Strange:
 		return gap(CodeWentBack, strangeCheckpoint, b.slot, c.Order)
-	case known && b.row.Tick < b.last.Tick && (same && b.last.Timeline == b.system.Timeline || b.slotPosition > c.Order):
+	case known && b.row.Tick < b.last.Tick && (same && b.last.Timeline == b.system.Timeline ||
+		b.slotPosition > c.Order):
 		return gap(CodeWentBack, wentBack, b.slot, b.row.Tick, b.last.Tick)
 	case b.row.DeadLetters < c.Letters || known && b.row.DeadLetters < b.last.Letters:
 		return gap(CodeLettersLost, lettersLost, b.slot, b.row.DeadLetters, max(c.Letters, b.last.Letters))

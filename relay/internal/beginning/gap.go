@@ -112,7 +112,8 @@ type beginning struct {
 // BeginAnew writes the beginning down, if there is one, in one transaction: the
 // gap, its end as the published snapshot, and the slot's position as the
 // checkpoint.
-func (s *Beginner) BeginAnew(ctx context.Context, row outboxdb.RelayState, at pglogrepl.LSN, timeline int32) (outboxdb.RelayState, error) {
+func (s *Beginner) BeginAnew(ctx context.Context, row outboxdb.RelayState, at pglogrepl.LSN,
+	timeline int32) (outboxdb.RelayState, error) {
 	b := s.beginning
 	if b == nil {
 		return row, nil
@@ -155,7 +156,8 @@ func (s *Beginner) BeginAnew(ctx context.Context, row outboxdb.RelayState, at pg
 			replays = g.Replays
 		}
 		rows, err = q.SavePublished(ctx, outboxdb.SavePublishedParams{
-			Slot: s.conf.Slot, Epoch: s.state.Epoch, Snapshot: b.end.Text, TakenAt: b.end.At, Attachings: b.end.Attachings,
+			Slot: s.conf.Slot, Epoch: s.state.Epoch, Snapshot: b.end.Text, TakenAt: b.end.At,
+			Attachings: b.end.Attachings,
 		})
 		return s.state.Fenced("save published snapshot", rows, err)
 	})
@@ -169,7 +171,8 @@ func (s *Beginner) BeginAnew(ctx context.Context, row outboxdb.RelayState, at pg
 }
 
 // keepWaiting takes over what waits for its route: it is no part of the gap.
-func (s *Beginner) keepWaiting(ctx context.Context, q *outboxdb.Queries, row outboxdb.RelayState, at pglogrepl.LSN) error {
+func (s *Beginner) keepWaiting(ctx context.Context, q *outboxdb.Queries, row outboxdb.RelayState,
+	at pglogrepl.LSN) error {
 	kept, err := state.Kept(row)
 	if err != nil {
 		return err
@@ -202,7 +205,8 @@ func (s *Beginner) measure(ctx context.Context) (outboxdb.InsertGapParams, error
 			g.FromSnapshot = g.ToSnapshot
 		}
 	}
-	if g.Events, err = s.state.Queries.CountGap(ctx, outboxdb.CountGapParams{FromSnapshot: g.FromSnapshot, ToSnapshot: g.ToSnapshot, Slot: g.Slot}); err != nil {
+	if g.Events, err = s.state.Queries.CountGap(ctx,
+		outboxdb.CountGapParams{FromSnapshot: g.FromSnapshot, ToSnapshot: g.ToSnapshot, Slot: g.Slot}); err != nil {
 		return g, fmt.Errorf("count the events of the gap: %w", err)
 	}
 	switch {
@@ -210,7 +214,8 @@ func (s *Beginner) measure(ctx context.Context) (outboxdb.InsertGapParams, error
 		g.State = gapRepaired
 	case b.cause == nil && s.conf.Start == StartNow:
 		g.State = gapBefore
-	case b.cause == nil, b.cause.Code == CodeOtherKafka: // nobody has published it, and who adopted the cluster wants it so
+	case b.cause == nil, b.cause.Code == CodeOtherKafka:
+		// nobody has published it, and who adopted the cluster wants it so
 	case s.asks(b.cause, g.FromSnapshot):
 		g.State = gapOpen
 	}
@@ -247,7 +252,8 @@ func (s *Beginner) LoadGaps(ctx context.Context) (end snapshot.Visible, gaps []s
 		if r.State == gapOpen {
 			return end, nil, undecided(r)
 		}
-		gaps = append(gaps, stream.Gap{ID: r.GapID, Cause: r.Cause, Cursor: r.Cursor, Events: r.Events, First: r.Cause == codeFirstStart})
+		gaps = append(gaps, stream.Gap{ID: r.GapID, Cause: r.Cause, Cursor: r.Cursor, Events: r.Events,
+			First: r.Cause == codeFirstStart})
 	}
 	text, err := s.state.Queries.LastGap(ctx, slot)
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -86,7 +86,8 @@ func (l *Store) apply(ctx context.Context, c *cdc.Control, bad error, at pglogre
 // for a route, and acts again. Its aggregates are parked meanwhile.
 func (l *Store) Reopen(ctx context.Context, c *cdc.Control, from uint32) error {
 	return l.State.Write(ctx, fmt.Sprintf("take back what control %s released", c.ID), func(q *outboxdb.Queries) error {
-		_, err := q.ReopenReleased(ctx, outboxdb.ReopenReleasedParams{Slot: l.State.Slot, ControlID: &c.ID, FromIndex: int64(from)})
+		_, err := q.ReopenReleased(ctx, outboxdb.ReopenReleasedParams{Slot: l.State.Slot, ControlID: &c.ID,
+			FromIndex: int64(from)})
 		return err
 	})
 }
@@ -129,7 +130,8 @@ func (o *order) carryOut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return o.queries.RecordEffect(ctx, outboxdb.RecordEffectParams{Slot: o.letters.State.Slot, ControlID: o.control.ID, Letters: n, Note: letterText(note)})
+	return o.queries.RecordEffect(ctx, outboxdb.RecordEffectParams{Slot: o.letters.State.Slot, ControlID: o.control.ID,
+		Letters: n, Note: letterText(note)})
 }
 
 // first does what the control says, and returns on how many letters; or why on none.
@@ -164,7 +166,8 @@ func (o *order) first(ctx context.Context) (n int64, note string, err error) {
 func (o *order) retryAggregate(ctx context.Context) (int64, error) {
 	c := o.control
 	n, err := o.queries.ReleaseAggregate(ctx, outboxdb.ReleaseAggregateParams{
-		Slot: o.letters.State.Slot, ControlID: &c.ID, At: o.at, Waited: o.waited(), SettledAt: o.settledAt, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
+		Slot: o.letters.State.Slot, ControlID: &c.ID, At: o.at, Waited: o.waited(), SettledAt: o.settledAt,
+		DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
 		Namespace: c.Namespace, AggregateType: c.AggregateType, AggregateID: string(c.AggregateID),
 	})
 	o.released = n
@@ -177,7 +180,8 @@ func (o *order) retryAggregate(ctx context.Context) (int64, error) {
 func (o *order) retryLetter(ctx context.Context) (int64, error) {
 	c := o.control
 	rows, err := o.queries.ReleaseLetter(ctx, outboxdb.ReleaseLetterParams{
-		Slot: o.letters.State.Slot, LetterID: c.LetterID, ControlID: &c.ID, At: o.at, Waited: o.waited(), SettledAt: o.settledAt, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
+		Slot: o.letters.State.Slot, LetterID: c.LetterID, ControlID: &c.ID, At: o.at, Waited: o.waited(),
+		SettledAt: o.settledAt, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
 	})
 	o.released = int64(len(rows))
 	if err != nil || len(rows) == 0 {
@@ -189,8 +193,9 @@ func (o *order) retryLetter(ctx context.Context) (int64, error) {
 func (o *order) discardAggregate(ctx context.Context) (int64, error) {
 	c := o.control
 	n, err := o.queries.DiscardAggregate(ctx, outboxdb.DiscardAggregateParams{
-		Slot: o.letters.State.Slot, ControlID: &c.ID, At: o.at, Waited: o.waited(), DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
-		Namespace: c.Namespace, AggregateType: c.AggregateType, AggregateID: string(c.AggregateID),
+		Slot: o.letters.State.Slot, ControlID: &c.ID, At: o.at, Waited: o.waited(), DecidedBy: &c.RequestedBy,
+		DecidedWhy: &c.Reason,
+		Namespace:  c.Namespace, AggregateType: c.AggregateType, AggregateID: string(c.AggregateID),
 	})
 	if err != nil || n == 0 {
 		return n, err
@@ -214,7 +219,8 @@ func (o *order) discardLetter(ctx context.Context) (int64, error) {
 		}
 	}
 	rows, err := o.queries.DiscardLetter(ctx, outboxdb.DiscardLetterParams{
-		Slot: o.letters.State.Slot, LetterID: c.LetterID, ControlID: &c.ID, At: o.at, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
+		Slot: o.letters.State.Slot, LetterID: c.LetterID, ControlID: &c.ID, At: o.at, DecidedBy: &c.RequestedBy,
+		DecidedWhy: &c.Reason,
 	})
 	if err != nil || len(rows) == 0 {
 		return 0, err
@@ -228,7 +234,8 @@ func (o *order) discardLetter(ctx context.Context) (int64, error) {
 func (o *order) edit(ctx context.Context) (int64, error) {
 	c := o.control
 	return o.queries.EditLetter(ctx, outboxdb.EditLetterParams{
-		Slot: o.letters.State.Slot, LetterID: c.LetterID, At: o.at, Payload: c.Payload, PayloadNull: c.PayloadNull, Headers: c.Headers,
+		Slot: o.letters.State.Slot, LetterID: c.LetterID, At: o.at, Payload: c.Payload, PayloadNull: c.PayloadNull,
+		Headers:   c.Headers,
 		ControlID: &c.ID, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
 	})
 }
@@ -238,11 +245,13 @@ func (o *order) edit(ctx context.Context) (int64, error) {
 // another one released or ended since, are not.
 func (o *order) again(ctx context.Context) error {
 	c := o.control
-	rows, err := o.queries.ReleaseAgain(ctx, outboxdb.ReleaseAgainParams{Slot: o.letters.State.Slot, ControlID: &c.ID, SettledAt: o.settledAt})
+	rows, err := o.queries.ReleaseAgain(ctx, outboxdb.ReleaseAgainParams{Slot: o.letters.State.Slot, ControlID: &c.ID,
+		SettledAt: o.settledAt})
 	if err != nil {
 		return err
 	}
-	if _, err := o.queries.GiveUpLetters(ctx, outboxdb.GiveUpLettersParams{Slot: o.letters.State.Slot, ControlID: &c.ID}); err != nil {
+	if _, err := o.queries.GiveUpLetters(ctx, outboxdb.GiveUpLettersParams{Slot: o.letters.State.Slot,
+		ControlID: &c.ID}); err != nil {
 		return err
 	}
 	o.released = int64(len(rows))
@@ -258,7 +267,8 @@ func (o *order) why(ctx context.Context) (string, error) {
 	if o.control.LetterID == uuid.Nil {
 		return "the aggregate has no open letter that committed before it", nil
 	}
-	row, err := o.queries.WhyIdle(ctx, outboxdb.WhyIdleParams{Slot: o.letters.State.Slot, LetterID: o.control.LetterID, At: o.at})
+	row, err := o.queries.WhyIdle(ctx, outboxdb.WhyIdleParams{Slot: o.letters.State.Slot, LetterID: o.control.LetterID,
+		At: o.at})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return "there is no such letter", nil
@@ -295,7 +305,8 @@ type hold struct {
 
 // look reads whether an aggregate is parked, inside a transaction.
 func (l *Store) look(ctx context.Context, q *outboxdb.Queries, a aggregate) (*hold, error) {
-	row, err := q.OldestHolding(ctx, outboxdb.OldestHoldingParams{Slot: l.State.Slot, Namespace: a.namespace, AggregateType: a.kind, AggregateID: a.id})
+	row, err := q.OldestHolding(ctx, outboxdb.OldestHoldingParams{Slot: l.State.Slot, Namespace: a.namespace,
+		AggregateType: a.kind, AggregateID: a.id})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return &hold{of: a}, nil
 	}

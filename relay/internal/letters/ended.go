@@ -65,7 +65,8 @@ func (e *endedLetters) has(ctx context.Context, id uuid.UUID, commit pglogrepl.L
 
 // load moves the window to begin at the position.
 func (e *endedLetters) load(ctx context.Context, at pglogrepl.LSN) error {
-	rows, err := e.queries.LettersFrom(ctx, outboxdb.LettersFromParams{Slot: e.slot, FromPosition: at.String(), RowLimit: e.window})
+	rows, err := e.queries.LettersFrom(ctx, outboxdb.LettersFromParams{Slot: e.slot, FromPosition: at.String(),
+		RowLimit: e.window})
 	if err != nil {
 		return fmt.Errorf("read letters of slot %s from %s: %w", e.slot, at, err)
 	}

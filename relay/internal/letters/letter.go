@@ -63,8 +63,10 @@ func (c *Dead) Size() int {
 func (c *Dead) insert(slot, state string) outboxdb.InsertLetterParams {
 	r := c.Row
 	p := outboxdb.InsertLetterParams{
-		Slot: slot, LetterID: c.ID(), Namespace: r.Namespace, AggregateType: r.AggregateType, AggregateID: string(r.AggregateID), EventType: r.Type,
-		Payload: r.Payload, ContentType: r.ContentType, Headers: r.Headers, CreatedAt: r.CreatedAt, TxID: r.TxID, Seq: r.Seq,
+		Slot: slot, LetterID: c.ID(), Namespace: r.Namespace, AggregateType: r.AggregateType,
+		AggregateID: string(r.AggregateID), EventType: r.Type,
+		Payload: r.Payload, ContentType: r.ContentType, Headers: r.Headers, CreatedAt: r.CreatedAt, TxID: r.TxID,
+		Seq:      r.Seq,
 		Position: c.Commit.String(), ErrorClass: c.Class, Error: letterText(c.Cause), State: state, Holds: c.Parks(),
 	}
 	if r.Traceparent != nil {
@@ -97,15 +99,18 @@ func newLetter(r *outboxdb.ReadReleaseRow) (*Letter, error) {
 		return nil, fmt.Errorf("read letter %s: %w", r.LetterID, err)
 	}
 	l := &Letter{ID: r.LetterID, Index: uint32(*r.RetryIndex), Commit: commit, Holds: r.Holds, Row: &outbox.Row{
-		ID: r.LetterID, Namespace: r.Namespace, AggregateType: r.AggregateType, AggregateID: []byte(r.AggregateID), Type: r.EventType,
-		Payload: r.Payload, ContentType: r.ContentType, Headers: r.Headers, CreatedAt: r.CreatedAt.UTC(), TxID: r.TxID, Seq: r.Seq,
+		ID: r.LetterID, Namespace: r.Namespace, AggregateType: r.AggregateType, AggregateID: []byte(r.AggregateID),
+		Type:    r.EventType,
+		Payload: r.Payload, ContentType: r.ContentType, Headers: r.Headers, CreatedAt: r.CreatedAt.UTC(), TxID: r.TxID,
+		Seq: r.Seq,
 	}}
 	if r.Traceparent != nil {
 		l.Row.Traceparent = []byte(*r.Traceparent)
 	}
 	if r.ReplayOf != nil {
 		l.Row.ID = *r.ReplayOf
-		l.Replay = &cdc.Replay{ID: r.LetterID, Mode: text(r.ReplayMode), Group: text(r.ReplayGroup), Topic: text(r.Topic)}
+		l.Replay = &cdc.Replay{ID: r.LetterID, Mode: text(r.ReplayMode), Group: text(r.ReplayGroup),
+			Topic: text(r.Topic)}
 	}
 	l.Bad = unfit(l.Row)
 	return l, nil

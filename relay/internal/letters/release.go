@@ -76,7 +76,8 @@ func (r *Release) Fail(ctx context.Context, failed *Letter, class, cause string)
 		case !failed.Holds:
 			return one, nil
 		}
-		if _, err := q.FailRest(ctx, outboxdb.FailRestParams{Slot: l.State.Slot, ControlID: &r.control, FailedIndex: int64(failed.Index)}); err != nil {
+		if _, err := q.FailRest(ctx, outboxdb.FailRestParams{Slot: l.State.Slot, ControlID: &r.control,
+			FailedIndex: int64(failed.Index)}); err != nil {
 			return one, err
 		}
 		now, err = l.look(ctx, q, aggregateOf(failed.Row))
@@ -107,7 +108,8 @@ func (r *Release) Skip(ctx context.Context, given *Letter) (done bool, err error
 		case !errors.Is(err, pgx.ErrNoRows):
 			return one, err
 		}
-		n, err := q.SkipReleased(ctx, outboxdb.SkipReleasedParams{Slot: l.State.Slot, LetterID: given.ID, ControlID: &r.control, DecidedBy: &by, DecidedWhy: &why})
+		n, err := q.SkipReleased(ctx, outboxdb.SkipReleasedParams{Slot: l.State.Slot, LetterID: given.ID,
+			ControlID: &r.control, DecidedBy: &by, DecidedWhy: &why})
 		if err == nil && n == 0 {
 			err = fmt.Errorf("control %s has not released it, or it has ended", r.control)
 		}
@@ -125,7 +127,8 @@ func (r *Release) Skip(ctx context.Context, given *Letter) (done bool, err error
 // TakeBack opens letters whose retry was under way: the checkpoint passes
 // their control now, which says nothing of them any more.
 func TakeBack(ctx context.Context, q *outboxdb.Queries, row outboxdb.RelayState) error {
-	if _, err := q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: row.Slot, Checkpoint: &row.ConfirmedLsn}); err != nil {
+	if _, err := q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: row.Slot,
+		Checkpoint: &row.ConfirmedLsn}); err != nil {
 		return fmt.Errorf("settle letters of slot %s: %w", row.Slot, err)
 	}
 	if _, err := q.TakeBackLetters(ctx, row.Slot); err != nil {

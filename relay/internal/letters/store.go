@@ -114,7 +114,8 @@ func (l *Store) takeBack(ctx context.Context, first func(context.Context, *outbo
 				return none, err
 			}
 		}
-		if _, err = q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: l.State.Slot, Checkpoint: new(l.checkpoint.String())}); err != nil {
+		if _, err = q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: l.State.Slot,
+			Checkpoint: new(l.checkpoint.String())}); err != nil {
 			return none, err
 		}
 		_, err = q.ReopenLetters(ctx, l.State.Slot)
@@ -162,7 +163,8 @@ func (l *Store) LastBefore(ctx context.Context, row *outbox.Row) (pglogrepl.LSN,
 		return 0, nil
 	}
 	text, err := l.State.Queries.LastBefore(ctx, outboxdb.LastBeforeParams{
-		Slot: l.State.Slot, Seq: row.Seq, Namespace: row.Namespace, AggregateType: row.AggregateType, AggregateID: string(row.AggregateID),
+		Slot: l.State.Slot, Seq: row.Seq, Namespace: row.Namespace, AggregateType: row.AggregateType,
+		AggregateID: string(row.AggregateID),
 	})
 	if err != nil {
 		return 0, fmt.Errorf("look for letters of an aggregate of slot %s: %w", l.State.Slot, err)
@@ -313,7 +315,8 @@ func (l *Store) Settle(ctx context.Context, checkpoint pglogrepl.LSN) error {
 	}
 	fault.Crash(fault.BeforeSettle)
 	err := l.State.Write(ctx, "settle letters", func(q *outboxdb.Queries) error {
-		_, err := q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: l.State.Slot, Checkpoint: new(checkpoint.String())})
+		_, err := q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: l.State.Slot,
+			Checkpoint: new(checkpoint.String())})
 		return err
 	})
 	if err != nil {

@@ -368,9 +368,11 @@ func (s *Server) Echo() {
 		defer s.mu.Unlock()
 		s.written += 8
 		at := binary.BigEndian.AppendUint64(nil, uint64(s.written))
-		message := slices.Concat([]byte{'M', 0}, at, []byte(args[0]), []byte{0}, binary.BigEndian.AppendUint32(nil, uint32(len(content))), content)
+		message := slices.Concat([]byte{'M', 0}, at, []byte(args[0]), []byte{0},
+			binary.BigEndian.AppendUint32(nil, uint32(len(content))), content)
 		for _, b := range s.streams {
-			b.Send(&pgproto3.CopyData{Data: slices.Concat([]byte{pglogrepl.XLogDataByteID}, at, at, make([]byte, 8), message)})
+			b.Send(&pgproto3.CopyData{Data: slices.Concat([]byte{pglogrepl.XLogDataByteID}, at, at, make([]byte, 8),
+				message)})
 			_ = b.Flush()
 		}
 		return Reply{Rows: []any{"0/1000"}}

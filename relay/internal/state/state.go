@@ -78,7 +78,8 @@ func (s *State) Save(ctx context.Context, c ledger.Checkpoint) (tick int64, err 
 		return s.Unfenced(ctx, c.Order)
 	}
 	meta := c.Meta()
-	tick, err = s.Queries.SaveCheckpoint(ctx, outboxdb.SaveCheckpointParams{ConfirmedLsn: c.Order.String(), Checkpoint: &meta, Slot: s.Slot, Epoch: s.Epoch})
+	tick, err = s.Queries.SaveCheckpoint(ctx, outboxdb.SaveCheckpointParams{ConfirmedLsn: c.Order.String(),
+		Checkpoint: &meta, Slot: s.Slot, Epoch: s.Epoch})
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrFenced
 	}
@@ -109,7 +110,8 @@ func (s *State) EnterExactlyOnce(ctx context.Context) error {
 // LeaveExactlyOnce takes the checkpoint over from Kafka.
 func (s *State) LeaveExactlyOnce(ctx context.Context, c *ledger.Checkpoint) (tick int64, err error) {
 	meta := c.Meta()
-	tick, err = s.Queries.LeaveExactlyOnce(ctx, outboxdb.LeaveExactlyOnceParams{ConfirmedLsn: c.Order.String(), Checkpoint: &meta, Slot: s.Slot, Epoch: s.Epoch})
+	tick, err = s.Queries.LeaveExactlyOnce(ctx, outboxdb.LeaveExactlyOnceParams{ConfirmedLsn: c.Order.String(),
+		Checkpoint: &meta, Slot: s.Slot, Epoch: s.Epoch})
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrFenced
 	}
@@ -139,7 +141,8 @@ func (s *State) SavePublished(ctx context.Context, published snapshot.Snapshot) 
 
 // SaveCatalog writes what is known of the publication.
 func (s *State) SaveCatalog(ctx context.Context, catalog string) error {
-	n, err := s.Queries.SavePublicationCatalog(ctx, outboxdb.SavePublicationCatalogParams{PublicationCatalog: &catalog, Slot: s.Slot, Epoch: s.Epoch})
+	n, err := s.Queries.SavePublicationCatalog(ctx,
+		outboxdb.SavePublicationCatalogParams{PublicationCatalog: &catalog, Slot: s.Slot, Epoch: s.Epoch})
 	return s.Fenced("save what is known of the publication", n, err)
 }
 

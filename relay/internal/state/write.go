@@ -55,7 +55,8 @@ func (s *State) Count(ctx context.Context, what string, work func(*outboxdb.Quer
 		if err != nil {
 			return err
 		}
-		written, err = q.CountLetters(ctx, outboxdb.CountLettersParams{Slot: s.Slot, Added: int64(c.Writes), Skipped: c.Skipped})
+		written, err = q.CountLetters(ctx, outboxdb.CountLettersParams{Slot: s.Slot, Added: int64(c.Writes),
+			Skipped: c.Skipped})
 		return err
 	})
 	if err == nil {

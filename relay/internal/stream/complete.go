@@ -69,8 +69,10 @@ func (o outboxRows) event(ctx context.Context, id uuid.UUID) (*outbox.Row, error
 // newRow is a row of the table as the log would have brought it.
 func newRow(r *outboxdb.OutboxRow) *outbox.Row {
 	row := &outbox.Row{
-		ID: r.ID, Namespace: r.Namespace, AggregateType: r.AggregateType, AggregateID: []byte(r.AggregateID), Type: r.EventType,
-		Payload: r.Payload, ContentType: r.ContentType, Headers: r.Headers, CreatedAt: r.CreatedAt.UTC(), TxID: r.TxID, Seq: r.Seq,
+		ID: r.ID, Namespace: r.Namespace, AggregateType: r.AggregateType, AggregateID: []byte(r.AggregateID),
+		Type:    r.EventType,
+		Payload: r.Payload, ContentType: r.ContentType, Headers: r.Headers, CreatedAt: r.CreatedAt.UTC(), TxID: r.TxID,
+		Seq: r.Seq,
 	}
 	if r.Traceparent != nil {
 		row.Traceparent = []byte(*r.Traceparent)

@@ -68,7 +68,8 @@ func New(ctx context.Context, conf Config) (*Pump, error) {
 	p := newPump(conf.Start, newProgress(&conf.Start, conf.Nonce, conf.Observer), conf.Log)
 	p.letters.store, p.held.keeper, p.reading.controls = ownLetters{conf.Letters, &p.writing}, conf.Waiting, controls
 	p.reading.rows, p.gaps = outboxRows{conf.State}, &gapRows{pumps: conf.State}
-	p.routing, p.reading.covered, p.repairs, p.letters.refused, p.Hooks = conf.Routing, conf.Covered, conf.Repairs, conf.Refused, conf.Hooks
+	p.routing, p.reading.covered, p.repairs = conf.Routing, conf.Covered, conf.Repairs
+	p.letters.refused, p.Hooks = conf.Refused, conf.Hooks
 	p.reading.counted = func() int64 { return conf.State.Written }
 	p.counts.ParkedNow(p.letters.store.ParkedCount())
 	p.held.takeUp(held)
@@ -78,7 +79,8 @@ func New(ctx context.Context, conf Config) (*Pump, error) {
 // Idempotent has Kafka acknowledge every event, to [Pump.Acknowledged]. saved is the
 // checkpoint in PostgreSQL.
 func (p *Pump) Idempotent(sink Sink, flush Flusher, saved *atomic.Pointer[ledger.Checkpoint]) {
-	p.sink, p.mode = watchedSink{sink, p.watch}, &idempotent{progress: p.progress, sink: watchedFlush{flush, p.watch}, saved: saved}
+	p.sink, p.mode = watchedSink{sink, p.watch}, &idempotent{progress: p.progress, sink: watchedFlush{flush, p.watch},
+		saved: saved}
 }
 
 // Acknowledged is the callback of the idempotent sink.
@@ -99,7 +101,8 @@ type Transactions struct {
 // ExactlyOnce commits events and checkpoint in one Kafka transaction.
 func (p *Pump) ExactlyOnce(tx Transactional, conf Transactions) {
 	m := &exactlyOnce{
-		progress: p.progress, Transactions: conf, tx: watchedTransactions{tx, p.watch}, cut: p.reading.cut, before: p.held.write,
+		progress: p.progress, Transactions: conf, tx: watchedTransactions{tx, p.watch}, cut: p.reading.cut,
+		before:    p.held.write,
 		committed: time.Now(), idle: ledger.Idle{Segment: conf.Segment, Owed: true},
 	}
 	m.known.Position, m.known.Reach = p.reading.began.Order, p.reading.began.Reach

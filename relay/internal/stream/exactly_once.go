@@ -104,7 +104,8 @@ func (m *exactlyOnce) commitPosition(ctx context.Context, now time.Time) error {
 		m.known.Marked = live.Marked
 		m.mu.Unlock()
 	}
-	if since < m.Interval || !released && !m.idle.Due(passed, m.known.Position, live.Position, since) && since < refresh {
+	if since < m.Interval || !released && !m.idle.Due(passed, m.known.Position, live.Position, since) &&
+		since < refresh {
 		return nil
 	}
 	return m.commit(ctx)

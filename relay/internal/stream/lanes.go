@@ -52,7 +52,8 @@ func (w *heldLane) asking() publisher.Event {
 	if !w.known {
 		return publisher.Event{}
 	}
-	return publisher.Event{Topic: w.of.Topic, Row: &outbox.Row{Namespace: w.of.Namespace, AggregateType: w.of.AggregateType, Type: w.first}}
+	return publisher.Event{Topic: w.of.Topic, Row: &outbox.Row{Namespace: w.of.Namespace,
+		AggregateType: w.of.AggregateType, Type: w.first}}
 }
 
 // name is the lane in a log: names of rows may be as long as they like.
@@ -131,7 +132,8 @@ func (h *heldItem) size() int {
 		return n
 	}
 	if r := h.whole.Row; r != nil {
-		n += 512 + len(r.AggregateID) + len(r.Payload) + len(r.Headers) + len(r.Traceparent) + len(r.Namespace) + len(r.AggregateType) + len(r.Type) + len(r.ContentType)
+		n += 512 + len(r.AggregateID) + len(r.Payload) + len(r.Headers) + len(r.Traceparent) +
+			len(r.Namespace) + len(r.AggregateType) + len(r.Type) + len(r.ContentType)
 	}
 	if c := h.whole.Control; c != nil {
 		n += 512 + len(c.AggregateID) + len(c.Payload) + len(c.Headers) + len(c.Reason)

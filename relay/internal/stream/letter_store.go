@@ -89,7 +89,8 @@ func (m ownLetters) Skip(ctx context.Context, dead letters.Dead) (bool, error) {
 }
 
 // Apply implements letterStore.
-func (m ownLetters) Apply(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN, waited bool) (pages, error) {
+func (m ownLetters) Apply(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN, waited bool) (pages,
+	error) {
 	defer m.timed()()
 	released, err := m.Store.Apply(ctx, c, bad, at, waited)
 	if released == nil {

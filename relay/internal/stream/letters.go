@@ -89,7 +89,8 @@ func (d *deadLetters) write(ctx context.Context) error {
 // and its lane with it.
 func (d *deadLetters) poison(ctx context.Context, t *decision) error {
 	dead := letters.Dead{
-		Row: t.it.Row, Replay: t.it.Replay, Commit: t.at.Commit, Class: t.class, Cause: t.cause.Error(), Holds: t.policy == PolicyParkAggregate,
+		Row: t.it.Row, Replay: t.it.Replay, Commit: t.at.Commit, Class: t.class, Cause: t.cause.Error(),
+		Holds: t.policy == PolicyParkAggregate,
 	}
 	if full := d.store.Admit(&dead); full != nil {
 		return full

@@ -42,10 +42,12 @@ type Pump struct {
 
 func newPump(began ledger.Checkpoint, b *progress, log *slog.Logger) *Pump {
 	p := &Pump{progress: b, log: log}
-	p.reading = reading{progress: b, began: began, release: began.Release, cursor: began.Cursor, counted: func() int64 { return 0 }}
+	p.reading = reading{progress: b, began: began, release: began.Release, cursor: began.Cursor,
+		counted: func() int64 { return 0 }}
 	p.output = output{commands: newCommands(), watch: newSinkWatch()}
 	p.letters = deadLetters{progress: b, log: log}
-	p.held = held{progress: b, out: &p.output, lanes: newLanes(), hooks: &p.Hooks, log: log, named: make(map[string]bool)}
+	p.held = held{progress: b, out: &p.output, lanes: newLanes(), hooks: &p.Hooks, log: log,
+		named: make(map[string]bool)}
 	p.releases = releases{held: &p.held, reading: &p.reading, letters: &p.letters, p: p}
 	p.repair = repair{p: p}
 	p.Hooks = Hooks{Tell: func(Phase, error) {}, Holding: func(map[string]HeldRoute) {}, Lend: func(int) {}}

@@ -151,7 +151,8 @@ func (r *repair) repairPage(ctx context.Context, g Gap, page []*outbox.Row, whol
 
 func (r *repair) repairRow(ctx context.Context, g Gap, row *outbox.Row) error {
 	p := r.p
-	s := &step{it: &cdc.Item{Kind: cdc.KindEvent, Row: row, Commit: p.reading.began.Order}, repairing: true, tag: p.reading.open()}
+	s := &step{it: &cdc.Item{Kind: cdc.KindEvent, Row: row, Commit: p.reading.began.Order}, repairing: true,
+		tag: p.reading.open()}
 	if !g.First {
 		s.repair = g.ID
 	}
@@ -278,6 +279,7 @@ func (r *gapRows) behind(ctx context.Context, g Gap) (int64, error) {
 }
 
 func (r *gapRows) move(ctx context.Context, to ledger.Repair, done bool) error {
-	n, err := r.pumps.Queries.MoveGap(ctx, outboxdb.MoveGapParams{GapID: to.Gap, Cursor: to.Cursor, Done: done, Epoch: r.pumps.Epoch})
+	n, err := r.pumps.Queries.MoveGap(ctx, outboxdb.MoveGapParams{GapID: to.Gap, Cursor: to.Cursor, Done: done,
+		Epoch: r.pumps.Epoch})
 	return r.pumps.Fenced("save how far the repair has come", n, err)
 }

@@ -46,7 +46,8 @@ func (s *Table) TakeUp(ctx context.Context, q *outboxdb.Queries) error {
 	start := s.start
 	from := start.UpTo.Item()
 	if _, err := q.DeleteWaitingBeyond(ctx, outboxdb.DeleteWaitingBeyondParams{
-		Slot: s.state.Slot, OrderPosition: start.Order.String(), Position: from.Commit.String(), Ordinal: int32(from.Ordinal),
+		Slot: s.state.Slot, OrderPosition: start.Order.String(), Position: from.Commit.String(),
+		Ordinal: int32(from.Ordinal),
 	}); err != nil {
 		return err
 	}
@@ -69,7 +70,8 @@ func (s *Table) BeginAnew(ctx context.Context, q *outboxdb.Queries, at pglogrepl
 	if err := s.endRelease(ctx, q); err != nil {
 		return err
 	}
-	if _, err := q.DeleteWholeBeyond(ctx, outboxdb.DeleteWholeBeyondParams{Slot: s.state.Slot, OrderPosition: at.String()}); err != nil {
+	if _, err := q.DeleteWholeBeyond(ctx, outboxdb.DeleteWholeBeyondParams{Slot: s.state.Slot,
+		OrderPosition: at.String()}); err != nil {
 		return err
 	}
 	place := (at - 1).String()
@@ -77,7 +79,8 @@ func (s *Table) BeginAnew(ctx context.Context, q *outboxdb.Queries, at pglogrepl
 	if err != nil {
 		return err
 	}
-	if err := q.MoveWaiting(ctx, outboxdb.MoveWaitingParams{Slot: s.state.Slot, OrderPosition: at.String(), Place: place, Last: last}); err != nil {
+	if err := q.MoveWaiting(ctx, outboxdb.MoveWaitingParams{Slot: s.state.Slot, OrderPosition: at.String(),
+		Place: place, Last: last}); err != nil {
 		return err
 	}
 	return q.RestartRetries(ctx, []string{s.state.Slot})
@@ -110,7 +113,8 @@ func (s *Table) forgetLanes(ctx context.Context, q *outboxdb.Queries, lanes []in
 		present = lanes[at.Lane]
 	}
 	if _, err := q.SettleWaited(ctx, outboxdb.SettleWaitedParams{
-		Slot: s.state.Slot, Lanes: done, Lane: present, Position: at.From.Commit.String(), Ordinal: int32(at.From.Ordinal), Letter: int64(at.From.Letter),
+		Slot: s.state.Slot, Lanes: done, Lane: present, Position: at.From.Commit.String(),
+		Ordinal: int32(at.From.Ordinal), Letter: int64(at.From.Letter),
 	}); err != nil {
 		return err
 	}
@@ -122,14 +126,16 @@ func (s *Table) forgetLanes(ctx context.Context, q *outboxdb.Queries, lanes []in
 	if present == 0 || at.From == (ledger.Place{}) {
 		return nil
 	}
-	before := outboxdb.DeleteWaitingBeforeParams{Lane: present, Position: at.From.Commit.String(), Ordinal: int32(at.From.Ordinal)}
+	before := outboxdb.DeleteWaitingBeforeParams{Lane: present, Position: at.From.Commit.String(),
+		Ordinal: int32(at.From.Ordinal)}
 	if _, err := q.DeleteWaitingBefore(ctx, before); err != nil {
 		return err
 	}
 	if at.From.Letter == 0 {
 		return nil
 	}
-	_, err := q.MarkCopy(ctx, outboxdb.MarkCopyParams{Letter: int64(at.From.Letter), Lane: before.Lane, Position: before.Position, Ordinal: before.Ordinal})
+	_, err := q.MarkCopy(ctx, outboxdb.MarkCopyParams{Letter: int64(at.From.Letter), Lane: before.Lane,
+		Position: before.Position, Ordinal: before.Ordinal})
 	return err
 }
 
@@ -141,8 +147,9 @@ func (s *Table) load(ctx context.Context) (held []*heldLane, controls map[uuid.U
 	}
 	for _, r := range rows {
 		held = append(held, &heldLane{
-			of: ledger.Lane{Namespace: r.Namespace, AggregateType: r.AggregateType, Topic: r.Topic}, id: r.ID, events: int(r.Events),
-			first: r.EventType, known: r.EventType != "" || r.Topic != "",
+			of: ledger.Lane{Namespace: r.Namespace, AggregateType: r.AggregateType, Topic: r.Topic}, id: r.ID,
+			events: int(r.Events),
+			first:  r.EventType, known: r.EventType != "" || r.Topic != "",
 		})
 	}
 	ids, err := s.state.Queries.WaitingControls(ctx, s.state.Slot)
@@ -158,7 +165,10 @@ func (s *Table) load(ctx context.Context) (held []*heldLane, controls map[uuid.U
 
 // change runs work in one transaction and counts it.
 func (s *Table) change(ctx context.Context, what string, work func(*outboxdb.Queries) error) error {
-	return s.state.Count(ctx, what, func(q *outboxdb.Queries) (state.Counted, error) { return state.Counted{Writes: 1}, work(q) })
+	return s.state.Count(ctx, what, func(q *outboxdb.Queries) (state.Counted, error) {
+		return state.Counted{Writes: 1},
+			work(q)
+	})
 }
 
 func (s *Table) write(ctx context.Context, items []heldItem) error {
@@ -196,14 +206,16 @@ func (s *Table) write(ctx context.Context, items []heldItem) error {
 }
 
 // laneID makes the row of a lane that has none.
-func (s *Table) laneID(ctx context.Context, q *outboxdb.Queries, w *heldLane, fresh map[*heldLane]int32) (int32, error) {
+func (s *Table) laneID(ctx context.Context, q *outboxdb.Queries, w *heldLane, fresh map[*heldLane]int32) (int32,
+	error) {
 	if w.id != 0 {
 		return w.id, nil
 	}
 	if id, ok := fresh[w]; ok {
 		return id, nil
 	}
-	id, err := q.InsertLane(ctx, outboxdb.InsertLaneParams{Slot: s.state.Slot, Namespace: w.of.Namespace, AggregateType: w.of.AggregateType, Topic: w.of.Topic})
+	id, err := q.InsertLane(ctx, outboxdb.InsertLaneParams{Slot: s.state.Slot, Namespace: w.of.Namespace,
+		AggregateType: w.of.AggregateType, Topic: w.of.Topic})
 	fresh[w] = id
 	return id, err
 }
@@ -222,12 +234,14 @@ func (s *Table) whole(ctx context.Context, q *outboxdb.Queries, h *heldItem, id 
 		return nil
 	}
 	if h.reopen != uuid.Nil {
-		if _, err := q.ReopenReleased(ctx, outboxdb.ReopenReleasedParams{Slot: s.state.Slot, ControlID: &h.reopen, FromIndex: int64(h.at.Letter)}); err != nil {
+		if _, err := q.ReopenReleased(ctx, outboxdb.ReopenReleasedParams{Slot: s.state.Slot, ControlID: &h.reopen,
+			FromIndex: int64(h.at.Letter)}); err != nil {
 			return err
 		}
 	}
 	return q.InsertWaitingCopy(ctx, outboxdb.InsertWaitingCopyParams{
-		Lane: id, Position: h.at.Commit.String(), Ordinal: int32(h.at.Ordinal), Kind: kind, Letter: int64(h.at.Letter), Item: item,
+		Lane: id, Position: h.at.Commit.String(), Ordinal: int32(h.at.Ordinal), Kind: kind, Letter: int64(h.at.Letter),
+		Item: item,
 	})
 }
 
@@ -241,7 +255,8 @@ func laneIDs(lanes []*heldLane) []int32 {
 
 func (s *Table) begin(ctx context.Context, release int64, lanes []*heldLane) error {
 	return s.change(ctx, "begin a release", func(q *outboxdb.Queries) error {
-		return q.BeginRelease(ctx, outboxdb.BeginReleaseParams{Slot: s.state.Slot, Release: release, Lanes: laneIDs(lanes)})
+		return q.BeginRelease(ctx, outboxdb.BeginReleaseParams{Slot: s.state.Slot, Release: release,
+			Lanes: laneIDs(lanes)})
 	})
 }
 
@@ -255,7 +270,8 @@ func (s *Table) end(ctx context.Context, lanes []*heldLane, at ledger.Cursor) er
 		if err := s.forgetLanes(ctx, q, ids, at); err != nil {
 			return err
 		}
-		if _, err := q.DeleteLanes(ctx, outboxdb.DeleteLanesParams{Slot: s.state.Slot, Lanes: ids[:at.Lane]}); err != nil {
+		if _, err := q.DeleteLanes(ctx, outboxdb.DeleteLanesParams{Slot: s.state.Slot,
+			Lanes: ids[:at.Lane]}); err != nil {
 			return err
 		}
 		_, err := q.EndRelease(ctx, s.state.Slot)
@@ -265,7 +281,8 @@ func (s *Table) end(ctx context.Context, lanes []*heldLane, at ledger.Cursor) er
 
 func (s *Table) drop(ctx context.Context, h *heldItem) error {
 	return s.state.Count(ctx, "forget what was given up", func(q *outboxdb.Queries) (state.Counted, error) {
-		_, err := q.DeleteWaitingOne(ctx, outboxdb.DeleteWaitingOneParams{Lane: h.lane.id, Position: h.at.Commit.String(), Ordinal: int32(h.at.Ordinal)})
+		_, err := q.DeleteWaitingOne(ctx, outboxdb.DeleteWaitingOneParams{Lane: h.lane.id,
+			Position: h.at.Commit.String(), Ordinal: int32(h.at.Ordinal)})
 		return state.Counted{Writes: 1, Skipped: &h.id}, err
 	})
 }
@@ -282,7 +299,8 @@ func (s *Table) page(ctx context.Context, w *heldLane, from ledger.Place) ([]hel
 		return nil, err
 	}
 	read, err := s.state.Queries.ReadWaiting(ctx, outboxdb.ReadWaitingParams{
-		Slot: s.state.Slot, Lane: w.id, Position: from.Commit.String(), Ordinal: int32(from.Ordinal), RowLimit: waitingRows, ByteLimit: waitingBytes,
+		Slot: s.state.Slot, Lane: w.id, Position: from.Commit.String(), Ordinal: int32(from.Ordinal),
+		RowLimit: waitingRows, ByteLimit: waitingBytes,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read what waits in lane %s of slot %s: %w", w.of, s.state.Slot, err)
@@ -318,8 +336,10 @@ func readBack(w *heldLane, r *outboxdb.ReadWaitingRow) (heldItem, error) {
 		}
 	case r.RowTxID.Valid && r.RowTxID.Uint64 == r.TxID:
 		h.row = &outbox.Row{
-			ID: r.ID, Namespace: *r.Namespace, AggregateType: *r.AggregateType, AggregateID: []byte(*r.AggregateID), Type: *r.EventType,
-			Payload: r.Payload, ContentType: *r.ContentType, Headers: r.Headers, CreatedAt: r.CreatedAt.UTC(), TxID: r.TxID, Seq: r.Seq,
+			ID: r.ID, Namespace: *r.Namespace, AggregateType: *r.AggregateType, AggregateID: []byte(*r.AggregateID),
+			Type:    *r.EventType,
+			Payload: r.Payload, ContentType: *r.ContentType, Headers: r.Headers, CreatedAt: r.CreatedAt.UTC(),
+			TxID: r.TxID, Seq: r.Seq,
 		}
 		if r.Traceparent != nil {
 			h.row.Traceparent = []byte(*r.Traceparent)
@@ -346,7 +366,8 @@ func (s *Table) last(ctx context.Context, at pglogrepl.LSN) (uint32, error) {
 func (s *Table) sort(ctx context.Context, before pglogrepl.LSN) error {
 	place := (before - 1).String()
 	return s.change(ctx, "sort what waits", func(q *outboxdb.Queries) error {
-		if err := q.SortWaiting(ctx, outboxdb.SortWaitingParams{Slot: s.state.Slot, OrderPosition: before.String(), Place: place}); err != nil {
+		if err := q.SortWaiting(ctx, outboxdb.SortWaitingParams{Slot: s.state.Slot, OrderPosition: before.String(),
+			Place: place}); err != nil {
 			return err
 		}
 		return q.PlaceSorted(ctx, outboxdb.PlaceSortedParams{Slot: s.state.Slot, Place: place})
@@ -397,7 +418,8 @@ func encodeItem(it *cdc.Item) (kind string, text []byte, err error) {
 	if it.Bad != nil {
 		w.Bad = it.Bad.Error()
 	}
-	kind = map[cdc.Kind]string{cdc.KindEvent: wholeEvent, cdc.KindReplay: wholeReplay, cdc.KindControl: wholeControl}[it.Kind]
+	kind = map[cdc.Kind]string{cdc.KindEvent: wholeEvent, cdc.KindReplay: wholeReplay,
+		cdc.KindControl: wholeControl}[it.Kind]
 	if text, err = json.Marshal(w); err != nil {
 		return "", nil, fmt.Errorf("keep item whole: %w", err)
 	}
@@ -410,8 +432,9 @@ func decodeItem(kind string, text []byte) (*cdc.Item, error) {
 		return nil, err
 	}
 	it := &cdc.Item{
-		Kind: map[string]cdc.Kind{wholeEvent: cdc.KindEvent, wholeReplay: cdc.KindReplay, wholeControl: cdc.KindControl}[kind],
-		Row:  w.Row, Replay: w.Replay, Control: w.Control,
+		Kind: map[string]cdc.Kind{wholeEvent: cdc.KindEvent, wholeReplay: cdc.KindReplay,
+			wholeControl: cdc.KindControl}[kind],
+		Row: w.Row, Replay: w.Replay, Control: w.Control,
 	}
 	if w.Bad != "" {
 		it.Bad = errors.New(w.Bad)
