@@ -35,6 +35,10 @@ deps: ## check, install and fetch what the targets below need (demo needs nothin
 build: ## build bin/relay and bin/outboxctl
 	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/...
 
+.PHONY: install
+install: ## go install relay and outboxctl, into $GOBIN or $GOPATH/bin
+	$(GO) install -trimpath -ldflags '-X main.version=$(VERSION)' ./cmd/...
+
 .PHONY: generate
 generate: deps ## write the Go code of the SQL queries, and the configuration reference
 	$(TOOLS)/sqlc generate
@@ -90,8 +94,10 @@ demo: ## the main job in half a minute; needs Go and make only
 	$(GO) run ./examples/orders/demo
 
 .PHONY: stack
-stack: ## start a PostgreSQL and a Kafka to work with, see what it prints
-	@scripts/deps.sh servers >/dev/null
+stack: ## start a PostgreSQL and a Kafka to work with; it ends with an event that has arrived, and says what to try
+	@scripts/deps.sh stack
+	@echo "building bin/relay and bin/outboxctl: a minute or two the first time"
+	@$(MAKE) --no-print-directory -s build
 	@$(GO) run ./internal/cmd/stack up
 
 .PHONY: stack-down

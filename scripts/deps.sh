@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Brings what `make test` and `make stack` need: `scripts/deps.sh` for all of
-# it, `scripts/deps.sh servers` for the servers only.
+# Brings what `make test` needs, or, as `scripts/deps.sh stack`, what `make stack`
+# needs: Java and Maven, because the stack fetches its servers by itself.
 #
 # Checks Go, a C compiler (for -race), Java, Maven, PgBouncer and PostgreSQL; fetches the
 # jars of Kafka and newer PostgreSQLs into the cache, the modules that each of ours
@@ -13,6 +13,8 @@ cd "$(dirname "$0")/.."
 readonly want_go=1.26 want_java=17
 readonly system_postgres=15 fetched_postgres=16,17,18
 readonly golangci_lint=v2.15.0 sqlc=v1.31.1
+readonly want=${1:-all}
+case $want in all | stack) ;; *) echo "deps: $want is not known; want nothing or stack" >&2; exit 2 ;; esac
 
 missing=()  # what a person has to install, one sentence each
 packages=() # the same as Debian packages
@@ -40,7 +42,6 @@ check_go() {
 
 check_system() {
   missing=() packages=()
-  command -v cc >/dev/null || need "a C compiler, which the race detector and sqlc need" gcc libc6-dev
   local java="${JAVA_HOME:+$JAVA_HOME/bin/}java" have=""
   if command -v "$java" >/dev/null; then
     have=$("$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)
@@ -51,6 +52,8 @@ check_system() {
     need "Java $want_java or newer, for Kafka; $java is $have" default-jre-headless
   fi
   command -v mvn >/dev/null || need "Maven, which fetches Kafka" maven
+  [ "$want" = all ] || return 0
+  command -v cc >/dev/null || need "a C compiler, which the race detector and sqlc need" gcc libc6-dev
   command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || need "PgBouncer, for the tests of poolers" pgbouncer
 }
 
@@ -69,7 +72,8 @@ install_packages() {
 install_system() {
   check_system
   if [ ${#missing[@]} -gt 0 ] && may_install; then
-    echo "deps: installing ${packages[*]}" >&2
+    printf 'deps: %s\n' "${missing[@]}" >&2
+    echo "deps: installing these with apt-get, because you are root: ${packages[*]}" >&2
     install_packages "${packages[@]}"
     check_system
   fi
@@ -132,12 +136,12 @@ modules() {
 
 check_go
 install_system
-install_postgres
-go run ./internal/cmd/fetch -postgres "$system_postgres,$fetched_postgres" -kafka default
-if [ "${1:-all}" = all ]; then
+if [ "$want" = all ]; then
+  install_postgres
+  go run ./internal/cmd/fetch -postgres "$system_postgres,$fetched_postgres" -kafka default
   modules
   mkdir -p .bin
   tool golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint "$golangci_lint"
   tool sqlc github.com/sqlc-dev/sqlc/cmd/sqlc "$sqlc"
+  echo "deps: all there"
 fi
-echo "deps: all there"

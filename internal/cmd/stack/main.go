@@ -1,11 +1,13 @@
 // Command stack starts a PostgreSQL and a Kafka to try Onceward on, or to
 // develop against, and leaves them running: `make stack` and `make stack-down`.
 //
-// `stack up` starts both on free loopback ports, installs the tables of both
-// sides, makes the topic orders.order, and writes into the folder .stack what
-// is needed from there: relay.yaml, with which a relay publishes, a file with
-// the DSN of each database, and state.json, by which `stack down` finds the
-// servers again. When a step fails, what was started is stopped.
+// `stack up` starts both on free loopback ports, fetching them where they are
+// missing, installs the tables of both sides with outboxctl, and writes into the
+// folder .stack what is needed from there: relay.yaml, with which a relay
+// publishes, a file with the DSN of each database, and state.json, by which
+// `stack down` finds the servers again. At last it sends a sample event its whole
+// way, with a relay that it stops again. It says each step as it begins. When a
+// step fails, what was started is stopped.
 //
 // `stack down` stops the servers by their process ids, after a look at their
 // command lines (a process id may belong to somebody else by now), and removes
@@ -39,6 +41,7 @@ func main() {
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("stack up|down", flag.ContinueOnError)
 	dir := flags.String("dir", ".stack", "folder for what the stack writes")
+	programs := flags.String("bin", "bin", "folder of relay and outboxctl")
 	version := flags.String("postgres", "", "major version of PostgreSQL; empty is the system's, or the newest")
 	command := ""
 	if len(args) > 0 {
@@ -49,7 +52,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	switch command {
 	case "up":
-		return up(ctx, *dir, *version, out)
+		return up(ctx, *dir, *programs, *version, out)
 	case "down":
 		ctx, cancel := context.WithTimeout(ctx, downTimeout)
 		defer cancel()

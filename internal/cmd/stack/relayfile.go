@@ -12,28 +12,33 @@ type relaySettings struct {
 	Name    string
 	DSNFile string
 	Brokers []string
-	Topic   string
 }
 
 // relayTemplate quotes every value as a Go string, which is one of YAML's
 // double-quoted strings for the paths and addresses that stand here.
 var relayTemplate = template.Must(template.New("relay.yaml").
 	Funcs(template.FuncMap{"quote": strconv.Quote}).
-	Parse(`# Written by make stack. Both servers listen on loopback only and speak no
-# TLS, which is why insecure is said of them.
+	Parse(`# Written by make stack: docs/configuration.md has every key. Both servers listen on
+# loopback only and speak no TLS, which is why insecure is said of them.
 name: {{quote .Name}}
 postgres:
   dsn_file: {{quote .DSNFile}}
   insecure: true
+outbox:
+  start: all                                # what was written before the relay's first start is published, too
 kafka:
   brokers: [{{range $i, $b := .Brokers}}{{if $i}}, {{end}}{{quote $b}}{{end}}]
   insecure: true
 routes:
-  - match: {aggregate_type: "order*"}
-    topic: "{namespace}.{aggregate_type}"
-topics: {allow: [{{quote .Topic}}]}
-admin: {listen: "127.0.0.1:8088"}
-log: {format: text}
+  - topic: "{namespace}.{aggregate_type}"   # payments.invoice, and whatever else you write
+topics:
+  create: true
+  partitions: 3
+  replication_factor: 1                     # there is one broker
+admin:
+  listen: "127.0.0.1:8088"                  # /readyz, /status, /metrics
+log:
+  format: text
 `))
 
 // relayConfig returns the text of relay.yaml. Pure.

@@ -17,12 +17,15 @@ import (
 
 // The whole life of a stack: up, used, refused twice, down.
 func TestAStackComesUpWholeAndGoesDownWithoutATrace(t *testing.T) {
-	t.Chdir(filepath.Join("..", "..", "..")) // the repository's folder, where outboxctl is
+	bin := t.TempDir()
+	_, err := process.Run(t.Context(), process.Spec{Path: "go", Args: []string{"build", "-o", bin, "../../../cmd/..."}})
+	require.NoError(t, err)
 	dir := filepath.Join(t.TempDir(), "stack")
 	t.Cleanup(func() { require.NoError(t, down(context.Background(), dir, os.Stderr)) })
 	var said strings.Builder
-	require.NoError(t, run(t.Context(), []string{"up", "-dir", dir}, &said))
+	require.NoError(t, run(t.Context(), []string{"up", "-dir", dir, "-bin", bin}, &said))
 	require.Contains(t, said.String(), "the stack is up")
+	require.Regexp(t, `event payments:[0-9a-f-]+ has arrived: topic payments.invoice, partition \d, offset 0`, said.String())
 	s, err := load(dir)
 	require.NoError(t, err)
 	require.Len(t, s.running(), 2)
@@ -43,7 +46,7 @@ func TestAStackComesUpWholeAndGoesDownWithoutATrace(t *testing.T) {
 	_, err = conn.Exec(t.Context(), "DELETE FROM onceward.outbox")
 	require.ErrorContains(t, err, "permission denied", "the relay has no more than its own rights")
 	require.NoError(t, conn.Close(t.Context()))
-	require.ErrorContains(t, run(t.Context(), []string{"up", "-dir", dir}, &said), "is running already")
+	require.ErrorContains(t, run(t.Context(), []string{"up", "-dir", dir, "-bin", bin}, &said), "is running already")
 
 	require.NoError(t, run(t.Context(), []string{"down", "-dir", dir}, &said))
 	require.Empty(t, s.running())
@@ -55,9 +58,12 @@ func TestAStackComesUpWholeAndGoesDownWithoutATrace(t *testing.T) {
 }
 
 func TestAStackThatFailsHalfWayIsTakenDown(t *testing.T) {
-	t.Chdir(t.TempDir()) // no outboxctl here
 	dir := filepath.Join(t.TempDir(), "stack")
-	err := run(t.Context(), []string{"up", "-dir", dir}, os.Stderr)
-	require.ErrorContains(t, err, "run this in the repository's folder")
+	bin := t.TempDir()
+	for _, name := range []string{"relay", "outboxctl"} {
+		require.NoError(t, os.Symlink("/bin/false", filepath.Join(bin, name)))
+	}
+	err := run(t.Context(), []string{"up", "-dir", dir, "-bin", bin}, os.Stderr)
+	require.ErrorContains(t, err, "install the tables of the outbox side")
 	require.NoDirExists(t, dir)
 }

@@ -13,7 +13,7 @@ import (
 
 func TestTheRelayTakesTheFileThatIsWritten(t *testing.T) {
 	text, err := relayConfig(relaySettings{
-		Name: relayName, DSNFile: `/a folder/with "quotes" and \/producer.dsn`, Brokers: []string{"127.0.0.1:1", "127.0.0.1:2"}, Topic: topic,
+		Name: relayName, DSNFile: `/a folder/with "quotes" and \/producer.dsn`, Brokers: []string{"127.0.0.1:1", "127.0.0.1:2"},
 	})
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "relay.yaml")
@@ -22,7 +22,14 @@ func TestTheRelayTakesTheFileThatIsWritten(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `/a folder/with "quotes" and \/producer.dsn`, cfg.Postgres.DSNFile)
 	require.Equal(t, []string{"127.0.0.1:1", "127.0.0.1:2"}, cfg.Kafka.Brokers)
-	require.Equal(t, []string{topic}, cfg.Topics.Allow)
+	require.True(t, cfg.Topics.Create)
+}
+
+func TestAStackWithoutProgramsSaysHowToMakeThem(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "stack")
+	err := run(t.Context(), []string{"up", "-dir", dir, "-bin", t.TempDir()}, io.Discard)
+	require.ErrorContains(t, err, "make build")
+	require.NoDirExists(t, dir)
 }
 
 func TestOnlyUpAndDownAreCommands(t *testing.T) {

@@ -8,8 +8,10 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -19,12 +21,8 @@ import (
 	"github.com/onceward/onceward/migrations"
 )
 
-// The stack's names. The relay's is in the names of its slot and publication.
-const (
-	relayName  = "demo"
-	topic      = "orders.order"
-	partitions = 3
-)
+// relayName is in the names of the relay's slot and publication.
+const relayName = "demo"
 
 // relayFile holds the DSN of the relay's own role.
 const relayFile = "relay.dsn"
@@ -38,13 +36,15 @@ var sides = []struct{ database, side, file string }{
 
 // stack is a stack that is being brought up.
 type stack struct {
-	dir   string
-	state state
-	out   io.Writer
+	dir      string
+	programs string // the folder of relay and outboxctl
+	began    time.Time
+	state    state
+	out      io.Writer
 }
 
 // up starts the stack. When a step fails, it takes down what it has started.
-func up(ctx context.Context, dir, version string, out io.Writer) error {
+func up(ctx context.Context, dir, programs, version string, out io.Writer) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return fmt.Errorf("make the folder's path absolute: %w", err)
@@ -62,7 +62,7 @@ func up(ctx context.Context, dir, version string, out io.Writer) error {
 	if err := makeEmpty(dir); err != nil {
 		return err
 	}
-	s := &stack{dir: dir, out: out}
+	s := &stack{dir: dir, programs: programs, began: time.Now(), out: out}
 	if err := s.start(ctx, version); err != nil {
 		// Not with ctx: an interrupt is one of the reasons to be here.
 		tidy, cancel := context.WithTimeout(context.WithoutCancel(ctx), downTimeout)
@@ -89,27 +89,42 @@ func makeEmpty(dir string) error {
 }
 
 func (s *stack) start(ctx context.Context, version string) error {
+	for _, name := range []string{"relay", "outboxctl"} {
+		if _, err := exec.LookPath(s.program(name)); err != nil {
+			return fmt.Errorf("look for %s: %w; `make build` makes it", name, err)
+		}
+	}
+	s.say("starting PostgreSQL (the first time it may have to be fetched)")
 	postgres, err := s.startPostgres(ctx, version)
 	if err != nil {
 		return err
 	}
+	s.say("PostgreSQL %d is up; fetching Kafka unless it is there (some 45 MB), and starting it", postgres.Version())
 	kafka, err := s.startKafka(ctx)
 	if err != nil {
 		return err
 	}
+	s.say("Kafka is up; installing roles and tables: outboxctl migrate roles, outboxctl migrate up, for each side")
 	if err := s.install(ctx, postgres); err != nil {
 		return err
 	}
-	text, err := relayConfig(relaySettings{
-		Name: relayName, DSNFile: s.path(relayFile), Brokers: kafka.Addrs(), Topic: topic,
-	})
+	text, err := relayConfig(relaySettings{Name: relayName, DSNFile: s.path(relayFile), Brokers: kafka.Addrs()})
 	if err != nil {
 		return err
 	}
 	if err := s.write("relay.yaml", text); err != nil {
 		return err
 	}
+	s.say("sending an event its whole way: outbox, relay, Kafka")
+	if err := s.sample(ctx, postgres, kafka); err != nil {
+		return err
+	}
 	return s.describe(postgres, kafka)
+}
+
+// say reports a step, with the seconds since the first.
+func (s *stack) say(format string, args ...any) {
+	fmt.Fprintf(s.out, "%3.0f s  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...)) //nolint:errcheck // nobody is left to tell
 }
 
 // startPostgres starts the server in a temporary folder, because root's server
@@ -129,6 +144,9 @@ func (s *stack) startPostgres(ctx context.Context, version string) (*pgserver.Se
 }
 
 func (s *stack) startKafka(ctx context.Context) (*kafkaserver.Cluster, error) {
+	if _, err := kafkaserver.Fetch(ctx, ""); err != nil {
+		return nil, err
+	}
 	cluster, err := kafkaserver.Start(ctx, kafkaserver.Options{Dir: s.path("kafka"), Detached: true})
 	if err != nil {
 		return nil, err
@@ -138,9 +156,6 @@ func (s *stack) startKafka(ctx context.Context) (*kafkaserver.Cluster, error) {
 	})
 	if err != nil { // nothing would find it again
 		return nil, errors.Join(err, cluster.Stop(ctx))
-	}
-	if err := cluster.CreateTopic(ctx, topic, partitions, nil); err != nil {
-		return nil, err
 	}
 	return cluster, nil
 }
@@ -166,10 +181,10 @@ func (s *stack) install(ctx context.Context, postgres *pgserver.Server) error {
 			up = append(up, "--relay", relayName)
 		}
 		for _, command := range [][]string{{"roles", "--apply"}, up} {
-			args := append([]string{"run", "./cmd/outboxctl", "migrate"}, command...)
+			args := append([]string{"migrate"}, command...)
 			args = append(args, "--side", side.side, "--dsn-file", s.path(side.file), "--insecure")
-			if _, err := process.Run(ctx, process.Spec{Path: "go", Args: args}); err != nil {
-				return fmt.Errorf("install the tables of the %s side (run this in the repository's folder): %w", side.side, err)
+			if _, err := process.Run(ctx, process.Spec{Path: s.program("outboxctl"), Args: args}); err != nil {
+				return fmt.Errorf("install the tables of the %s side: %w", side.side, err)
 			}
 		}
 	}
@@ -192,21 +207,28 @@ func (s *stack) letRelayIn(ctx context.Context, conn *pgx.Conn, superuser string
 
 // describe tells the user where everything is and what to do with it.
 func (s *stack) describe(postgres *pgserver.Server, kafka *kafkaserver.Cluster) error {
-	_, err := fmt.Fprintf(s.out, `the stack is up
+	_, err := fmt.Fprintf(s.out, `
+the stack is up
   PostgreSQL %d      127.0.0.1:%d (log: %s)
-    producer        %s
-    consumer        %s
-  Kafka             %s (topic %s, log: %s)
+    producer         %s
+    consumer         %s
+  Kafka              %s (log: %s)
 try
-  go run ./cmd/relay run --config %s
+  %s run --config %s
+  %s status --dsn-file %s --insecure
   psql "$(cat %s)"
   make stack-down
+docs/quickstart.md goes on from here: an event of your own, and its effect
 `, postgres.Version(), postgres.Port(), postgres.LogFile(),
 		s.path(sides[0].file), s.path(sides[1].file),
-		kafka.Addrs()[0], topic, kafka.LogFile(0),
-		s.path("relay.yaml"), s.path(sides[0].file))
+		kafka.Addrs()[0], kafka.LogFile(0),
+		s.program("relay"), s.path("relay.yaml"),
+		s.program("outboxctl"), s.path(sides[0].file),
+		s.path(sides[0].file))
 	return err
 }
+
+func (s *stack) program(name string) string { return filepath.Join(s.programs, name) }
 
 func (s *stack) path(name string) string { return filepath.Join(s.dir, name) }
 
