@@ -111,7 +111,7 @@ func (a *accounting) ctlAs(dsn string, args ...string) (string, int) {
 	ctx, cancel := context.WithTimeout(a.t.Context(), 30*time.Second)
 	defer cancel()
 	out, err := process.Run(ctx, process.Spec{
-		Path: outboxctlBinary(a.t), Args: args, Env: []string{"ONCEWARD_POSTGRES_DSN=" + dsn, "ONCEWARD_POSTGRES_INSECURE=true"},
+		Path: outboxctlBinary(a.t), Args: args, Env: []string{"OUTBOXCTL_DSN=" + dsn, "OUTBOXCTL_INSECURE=true"},
 	})
 	var exit *exec.ExitError
 	switch {

@@ -130,7 +130,7 @@ func (a *accounting) interruptCommand(s step) bool {
 	log := filepath.Join(a.t.TempDir(), "log")
 	p, err := process.Start(process.Spec{
 		Path: outboxctlBinary(a.t), Args: []string{"pause", "--slot", a.slot()}, LogFile: log,
-		Env: []string{"ONCEWARD_POSTGRES_DSN=" + a.dsn(operatorLogin), "ONCEWARD_POSTGRES_INSECURE=true"},
+		Env: []string{"OUTBOXCTL_DSN=" + a.dsn(operatorLogin), "OUTBOXCTL_INSECURE=true"},
 	})
 	require.NoError(a.t, err)
 	select {

@@ -249,7 +249,7 @@ func TestAdoptGivesWay(t *testing.T) {
 	pid := open.Conn().PgConn().PID()
 	out, err := process.Run(t.Context(), process.Spec{
 		Path: outboxctlBinary(t), Args: []string{"partitions", "adopt", f.name, "--reason", "x", "--yes"},
-		Env: []string{"ONCEWARD_POSTGRES_DSN=" + w.dsn(maintainerLogin), "ONCEWARD_POSTGRES_INSECURE=true"},
+		Env: []string{"OUTBOXCTL_DSN=" + w.dsn(maintainerLogin), "OUTBOXCTL_INSECURE=true"},
 	})
 	var exit *exec.ExitError
 	require.ErrorAs(t, err, &exit)

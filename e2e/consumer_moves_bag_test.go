@@ -135,7 +135,7 @@ func (m *mover) zombie() bool {
 // command gives a command to outboxctl, and says whether it was carried out.
 func (m *mover) command(login string, args ...string) bool {
 	out, err := process.Run(m.t.Context(), process.Spec{
-		Path: outboxctlBinary(m.t), Args: append(args, "--yes", "--reason", "moves"), Env: []string{"ONCEWARD_POSTGRES_DSN=" + m.w.dsn(login), "ONCEWARD_POSTGRES_INSECURE=true"},
+		Path: outboxctlBinary(m.t), Args: append(args, "--yes", "--reason", "moves"), Env: []string{"OUTBOXCTL_DSN=" + m.w.dsn(login), "OUTBOXCTL_INSECURE=true"},
 	})
 	if err != nil {
 		m.note(time.Since(m.began), fmt.Sprintf("outboxctl %v: %v: %.300s", args, err, out))
@@ -237,7 +237,7 @@ func (m *mover) partitionsMaintained() bool {
 func (m *mover) audited() bool {
 	m.strayTaken()
 	out, err := process.Run(m.t.Context(), process.Spec{
-		Path: outboxctlBinary(m.t), Args: []string{"audit"}, Env: []string{"ONCEWARD_POSTGRES_DSN=" + m.w.dsn(operatorLogin), "ONCEWARD_POSTGRES_INSECURE=true"},
+		Path: outboxctlBinary(m.t), Args: []string{"audit"}, Env: []string{"OUTBOXCTL_DSN=" + m.w.dsn(operatorLogin), "OUTBOXCTL_INSECURE=true"},
 	})
 	if err != nil {
 		m.found = append(m.found, fmt.Sprintf("outboxctl audit: %v: %s", err, out))

@@ -43,7 +43,7 @@ func TestOperatorDecides(t *testing.T) {
 func (r *replays) order(code int, args ...string) string {
 	r.t.Helper()
 	out, err := process.Run(r.t.Context(), process.Spec{
-		Path: outboxctlBinary(r.t), Args: args, Env: []string{"ONCEWARD_POSTGRES_DSN=" + r.dsn(operatorLogin), "ONCEWARD_POSTGRES_INSECURE=true"},
+		Path: outboxctlBinary(r.t), Args: args, Env: []string{"OUTBOXCTL_DSN=" + r.dsn(operatorLogin), "OUTBOXCTL_INSECURE=true"},
 	})
 	if code == 0 {
 		require.NoError(r.t, err, "%v: %s", args, out)

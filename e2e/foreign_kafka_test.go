@@ -381,7 +381,7 @@ func remadeTopic(t *testing.T, mode string) {
 func outboxctlAny(t *testing.T, dsn string, args ...string) string {
 	t.Helper()
 	out, err := process.Run(t.Context(), process.Spec{
-		Path: outboxctlBinary(t), Args: args, Env: []string{"ONCEWARD_POSTGRES_DSN=" + dsn, "ONCEWARD_POSTGRES_INSECURE=true"},
+		Path: outboxctlBinary(t), Args: args, Env: []string{"OUTBOXCTL_DSN=" + dsn, "OUTBOXCTL_INSECURE=true"},
 	})
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {

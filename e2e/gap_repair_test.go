@@ -334,7 +334,7 @@ func TestAdoptedDump(t *testing.T) {
 	require.Contains(t, r.wait(30*time.Second), "OTHER_SYSTEM: ", "and not that its slot is missing")
 	printed, err := process.Run(t.Context(), process.Spec{
 		Path: outboxctlBinary(t), Args: []string{"adopt", "--by", "copy", "--reason", "moved", "--yes"},
-		Env: []string{"ONCEWARD_POSTGRES_DSN=" + w.dsn(maintainerLogin), "ONCEWARD_POSTGRES_INSECURE=true"},
+		Env: []string{"OUTBOXCTL_DSN=" + w.dsn(maintainerLogin), "OUTBOXCTL_INSECURE=true"},
 	})
 	require.Error(t, err)
 	require.Contains(t, printed, "run it with --by dump")

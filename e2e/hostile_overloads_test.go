@@ -197,7 +197,7 @@ func (h *hostile) ends(relay *relayProcess, events []outbox.Event) {
 func (h *hostile) ctl(dsn string, args ...string) string {
 	h.t.Helper()
 	out, err := process.Run(h.t.Context(), process.Spec{
-		Path: outboxctlBinary(h.t), Args: args, Env: []string{"ONCEWARD_POSTGRES_DSN=" + dsn, "ONCEWARD_POSTGRES_INSECURE=true"},
+		Path: outboxctlBinary(h.t), Args: args, Env: []string{"OUTBOXCTL_DSN=" + dsn, "OUTBOXCTL_INSECURE=true"},
 	})
 	if err != nil {
 		require.ErrorContains(h.t, err, "exit status 3", "outboxctl %v: %s", args, out)

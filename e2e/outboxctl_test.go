@@ -21,7 +21,7 @@ import (
 func outboxctl(t *testing.T, dsn string, args ...string) string {
 	t.Helper()
 	out, err := process.Run(t.Context(), process.Spec{
-		Path: outboxctlBinary(t), Args: args, Env: []string{"ONCEWARD_POSTGRES_DSN=" + dsn, "ONCEWARD_POSTGRES_INSECURE=true"},
+		Path: outboxctlBinary(t), Args: args, Env: []string{"OUTBOXCTL_DSN=" + dsn, "OUTBOXCTL_INSECURE=true"},
 	})
 	require.NoError(t, err, "outboxctl %v: %s", args, out)
 	return out

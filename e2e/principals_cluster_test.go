@@ -86,7 +86,7 @@ func (c *cluster) refused(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := process.Run(t.Context(), process.Spec{
 		Path: outboxctlBinary(t), Args: append([]string{"migrate", "roles"}, args...),
-		Env: []string{"ONCEWARD_POSTGRES_DSN=" + c.server.DSN("here"), "ONCEWARD_POSTGRES_INSECURE=true"},
+		Env: []string{"OUTBOXCTL_DSN=" + c.server.DSN("here"), "OUTBOXCTL_INSECURE=true"},
 	})
 	require.Error(t, err, out)
 	return out

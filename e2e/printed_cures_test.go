@@ -180,7 +180,7 @@ func (c *cures) doOn(t *testing.T, dsn, cure, printed string, fill ...string) st
 // asked runs outboxctl and returns what it printed and its exit code.
 func asked(t *testing.T, dsn string, args ...string) (out string, code int) {
 	t.Helper()
-	return exitOf(t, process.Spec{Path: outboxctlBinary(t), Args: args, Env: []string{"ONCEWARD_POSTGRES_DSN=" + dsn, "ONCEWARD_POSTGRES_INSECURE=true"}})
+	return exitOf(t, process.Spec{Path: outboxctlBinary(t), Args: args, Env: []string{"OUTBOXCTL_DSN=" + dsn, "OUTBOXCTL_INSECURE=true"}})
 }
 
 // relayCheck is `relay check` on a configuration.

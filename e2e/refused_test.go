@@ -108,7 +108,7 @@ func (r *replays) refusedAgain(kind string) {
 	eventually(t, "the larger limit is seen, at the latest a second after the last look", 30*time.Second, func() bool {
 		out, _ := process.Run(t.Context(), process.Spec{
 			Path: outboxctlBinary(t), Args: []string{"dead", "retry", bad, "--reason", "limit raised", "--yes", "--wait", "30s"},
-			Env: []string{"ONCEWARD_POSTGRES_DSN=" + r.dsn(operatorLogin), "ONCEWARD_POSTGRES_INSECURE=true"},
+			Env: []string{"OUTBOXCTL_DSN=" + r.dsn(operatorLogin), "OUTBOXCTL_INSECURE=true"},
 		})
 		return strings.Contains(out, "2 done")
 	})

@@ -158,7 +158,7 @@ func (r *replays) consume() {
 func (r *replays) ctl(reason string, args ...string) (string, error) {
 	return process.Run(r.t.Context(), process.Spec{
 		Path: outboxctlBinary(r.t), Args: append([]string{"replay", "--config", r.config, "--yes", "--reason", reason}, args...),
-		Env: []string{"ONCEWARD_POSTGRES_DSN=" + r.dsn(operatorLogin), "ONCEWARD_POSTGRES_INSECURE=true"},
+		Env: []string{"OUTBOXCTL_DSN=" + r.dsn(operatorLogin), "OUTBOXCTL_INSECURE=true"},
 	})
 }
 

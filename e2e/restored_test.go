@@ -131,7 +131,7 @@ func TestDumpRestoredBesideItsSlot(t *testing.T) {
 	w.execute(`DO $$ BEGIN FOR i IN 1..3000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$`)
 	said, err := process.Run(t.Context(), process.Spec{
 		Path: outboxctlBinary(t), Args: []string{"adopt", "--by", "copy", "--reason", "moved", "--yes"},
-		Env: []string{"ONCEWARD_POSTGRES_DSN=" + w.dsn(maintainerLogin), "ONCEWARD_POSTGRES_INSECURE=true"},
+		Env: []string{"OUTBOXCTL_DSN=" + w.dsn(maintainerLogin), "OUTBOXCTL_INSECURE=true"},
 	})
 	require.Error(t, err)
 	require.Contains(t, said, "none of the partitions that its relays know")

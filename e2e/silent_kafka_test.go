@@ -86,7 +86,7 @@ func waitsFor(t *testing.T, r *relayProcess, kind string) *healthWait {
 func statusOf(t *testing.T, w *environment) (int, string) {
 	t.Helper()
 	out, err := process.Run(t.Context(), process.Spec{
-		Path: outboxctlBinary(t), Args: []string{"status"}, Env: []string{"ONCEWARD_POSTGRES_DSN=" + w.dsn(operatorLogin), "ONCEWARD_POSTGRES_INSECURE=true"},
+		Path: outboxctlBinary(t), Args: []string{"status"}, Env: []string{"OUTBOXCTL_DSN=" + w.dsn(operatorLogin), "OUTBOXCTL_INSECURE=true"},
 	})
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {

@@ -140,7 +140,7 @@ func (p *pair) retire() {
 	p.t.Helper()
 	out, err := process.Run(p.t.Context(), process.Spec{
 		Path: outboxctlBinary(p.t), Args: []string{"retire", "--relay", p.other, "--reason", "gone", "--yes"},
-		Env: []string{"ONCEWARD_POSTGRES_DSN=" + p.dsn(operatorLogin), "ONCEWARD_POSTGRES_INSECURE=true"},
+		Env: []string{"OUTBOXCTL_DSN=" + p.dsn(operatorLogin), "OUTBOXCTL_INSECURE=true"},
 	})
 	var exit *exec.ExitError
 	require.ErrorAs(p.t, err, &exit, out)

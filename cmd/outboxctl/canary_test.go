@@ -68,12 +68,23 @@ func known(leaf, flags []string) (out []string) {
 	return out
 }
 
+// variables are those that hold a connection string.
+var variables = []string{dsnVariable, relaysVariable}
+
+// unset takes them out of the environment for the test.
+func unset(t *testing.T) {
+	t.Helper()
+	for _, variable := range variables {
+		t.Setenv(variable, "") // which brings the old value back
+		require.NoError(t, os.Unsetenv(variable))
+	}
+}
+
 // TestNoCommandPrintsAPassword hands each form of a connection string to every
 // command, as a flag, in a file, in the configuration, in the environment, and as a
 // stray argument.
 func TestNoCommandPrintsAPassword(t *testing.T) {
-	t.Setenv(dsnVariable, "")
-	require.NoError(t, os.Unsetenv(dsnVariable))
+	unset(t)
 	folder := t.TempDir()
 	forms := canary.Strings()
 	if testing.Short() {
@@ -97,12 +108,14 @@ func TestNoCommandPrintsAPassword(t *testing.T) {
 			require.NotContains(t, stdout+stderr, canary.Word, "%q", args)
 			calls++
 		}
-		t.Setenv(dsnVariable, text)
+		for _, variable := range variables {
+			t.Setenv(variable, text)
+		}
 		for _, args := range [][]string{{"status", "--insecure"}, {"list"}, {"config", "print", "--config", config}, {"doctor", "--config", config}} {
 			_, stdout, stderr := call(t, args...)
 			require.NotContains(t, stdout+stderr, canary.Word, "%s: %q", text, args)
 		}
-		require.NoError(t, os.Unsetenv(dsnVariable))
+		unset(t)
 	}
 	t.Logf("%d calls", calls)
 }
@@ -115,8 +128,7 @@ func writeRelay(t *testing.T, path, dsn string) {
 
 // A secret that was put where the path of its file belongs is not repeated.
 func TestAMisplacedSecretIsNotPrinted(t *testing.T) {
-	t.Setenv(dsnVariable, "")
-	require.NoError(t, os.Unsetenv(dsnVariable))
+	unset(t)
 	config := filepath.Join(t.TempDir(), "relay.yaml")
 	for _, text := range canary.Misplaced() {
 		quoted := strconv.Quote(text)

@@ -21,8 +21,8 @@ routes: [{match: {aggregate_type: "order*"}, topic: "{namespace}.{aggregate_type
 
 func configFile(t *testing.T, text string) string {
 	t.Helper()
-	t.Setenv(dsnVariable, "")
-	require.NoError(t, os.Unsetenv(dsnVariable)) // set but empty is a value; t.Setenv brings the old one back
+	t.Setenv(relaysVariable, "")
+	require.NoError(t, os.Unsetenv(relaysVariable)) // set but empty is a value; t.Setenv brings the old one back
 	path := filepath.Join(t.TempDir(), "relay.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
@@ -96,7 +96,7 @@ func TestConfigPrintIsWhatTheRelaySees(t *testing.T) {
 	require.NotContains(t, stdout, "s3cr3t")
 	require.Contains(t, stdout, `"queue": {`)
 
-	t.Setenv(dsnVariable, "postgres://other:s3cr3t@127.0.0.1/fromenv")
+	t.Setenv(relaysVariable, "postgres://other:s3cr3t@127.0.0.1/fromenv")
 	_, stdout, _ = call(t, "config", "print", "--config", path)
 	require.Contains(t, stdout, "dbname=fromenv")
 	require.NotContains(t, stdout, "s3cr3t")

@@ -12,10 +12,12 @@ import (
 )
 
 const (
-	// dsnVariable holds the connection string when no flag does.
-	dsnVariable = "ONCEWARD_POSTGRES_DSN"
-	// insecureVariable is --insecure; the relay has it too.
-	insecureVariable = "ONCEWARD_POSTGRES_INSECURE"
+	// dsnVariable holds the connection string of whoever calls when no flag does.
+	dsnVariable = "OUTBOXCTL_DSN"
+	// insecureVariable is --insecure.
+	insecureVariable = "OUTBOXCTL_INSECURE"
+	// relaysVariable is the relay's, as every name that begins with ONCEWARD_.
+	relaysVariable = "ONCEWARD_POSTGRES_DSN"
 )
 
 func dsnFlags() []cli.Flag {
@@ -63,8 +65,11 @@ func connect(c *cli.Context) (*operator.Database, error) {
 // relay's login, who may not do what an operator may.
 func noDatabase(c *cli.Context) error {
 	why := ""
-	if c.String("config") != "" {
+	switch {
+	case c.String("config") != "":
 		why = ", with your own login: the one in --config is the relay's, who may not do this"
+	case os.Getenv(relaysVariable) != "":
+		why = ", with your own login: " + relaysVariable + " is the relay's"
 	}
 	return usage("%s: no database; give --dsn, --dsn-file or the environment variable %s%s", c.Command.HelpName, dsnVariable, why)
 }

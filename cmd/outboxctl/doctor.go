@@ -1,15 +1,11 @@
 package main
 
 import (
-	"errors"
 	"os"
-	"slices"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator/check"
-	"github.com/onceward/onceward/relay"
 	"github.com/onceward/onceward/relay/config"
 )
 
@@ -19,14 +15,14 @@ func doctorCommand() *cli.Command {
 		Name:  "doctor",
 		Usage: "look at every precondition of a relay on both ends, and say what mends what is wrong",
 		Description: "Reads the relay's configuration and looks at PostgreSQL and Kafka as the relay would; it changes\n" +
-			"nothing. It connects with the login that FILE names, and with that of " + dsnVariable + " only where FILE\n" +
-			"names none. The exit code is 3 when the relay could not start or would hold a route.",
+			"nothing. It connects with the relay's login: FILE's, or that of " + relaysVariable + ", which wins for the\n" +
+			"relay, too. The exit code is 3 when the relay could not start or would hold a route.",
 		Flags: []cli.Flag{
 			&cli.PathFlag{Name: "config", Aliases: []string{"c"}, Usage: "`FILE` with the relay's configuration", Value: "relay.yaml"},
 			outputFlag(),
 		},
 		Action: func(c *cli.Context) error {
-			cfg, err := relaysOwn(c.Path("config"))
+			cfg, err := config.Load(c.Path("config"), os.Environ())
 			if err != nil {
 				return err
 			}
@@ -44,17 +40,4 @@ func doctorCommand() *cli.Command {
 			return nil
 		},
 	}
-}
-
-// relaysOwn loads a relay's configuration with its own login: in the environment of
-// outboxctl the connection string is the operator's, and what that one may do says
-// nothing about the relay.
-func relaysOwn(path string) (relay.Config, error) {
-	others := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, dsnVariable+"=") })
-	cfg, err := config.Load(path, others)
-	var wrong *relay.FieldError
-	if errors.As(err, &wrong) && wrong.Field == "postgres.dsn" { // the file names none
-		return config.Load(path, os.Environ())
-	}
-	return cfg, err
 }

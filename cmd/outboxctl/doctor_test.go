@@ -27,9 +27,9 @@ routes: [{topic: t}]
 	require.Contains(t, stderr, "nowhere.yaml")
 }
 
-// TestDoctorLooksWithTheFilesLogin: the connection string in the environment is the
-// operator's, who may do what the relay may not.
-func TestDoctorLooksWithTheFilesLogin(t *testing.T) {
+// TestDoctorLooksWithTheRelaysLogin: with whichever the relay would have. The
+// connection string of outboxctl is the operator's, who may do what the relay may not.
+func TestDoctorLooksWithTheRelaysLogin(t *testing.T) {
 	t.Setenv(dsnVariable, "postgres://operator:canary@127.0.0.1:2/shop")
 	login := func(postgres string) string {
 		t.Helper()
@@ -51,5 +51,8 @@ routes: [{topic: t}]
 		require.Contains(t, out, "PostgreSQL: 127.0.0.1:1 ")
 		require.NotContains(t, out, "127.0.0.1:2")
 	}
-	require.Contains(t, login(""), "PostgreSQL: 127.0.0.1:2 ", "where the file names none")
+	t.Setenv(relaysVariable, "postgres://relay:canary@127.0.0.1:3/shop")
+	for _, named := range []string{"", `dsn: "postgres://relay:canary@127.0.0.1:1/shop", `} {
+		require.Contains(t, login(named), "PostgreSQL: 127.0.0.1:3 ", "as the relay in this environment")
+	}
 }
