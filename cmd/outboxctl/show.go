@@ -16,6 +16,7 @@ func showCommand() *cli.Command {
 	flags := []cli.Flag{
 		outputFlag(),
 		&cli.StringFlag{Name: "relay", Usage: "as the relay called `NAME` has it; without it as the one that is least far"},
+		&cli.DurationFlag{Name: "wait", Usage: "wait until it is not pending any more, at most for `TIME`"},
 		&cli.BoolFlag{Name: "payload", Usage: "print the whole payload (in JSON as base64), not only how it begins"},
 		&cli.StringFlag{Name: "consumer-dsn", Usage: "say also what each consumer group did, from the consumer's database at `DSN`"},
 		&cli.StringFlag{Name: "consumer-dsn-file", Usage: "read that connection string from `FILE`"},
@@ -53,16 +54,17 @@ func showEvent(c *cli.Context) error {
 	if key, err = key.Resolve(c.Context, db); err != nil {
 		return fmt.Errorf("show: %w", err)
 	}
-	report, err := events.ReadLife(c.Context, db, key)
-	if err != nil {
-		return fmt.Errorf("show %s: %w", key, err)
-	}
+	slot := ""
 	if c.String("relay") != "" {
 		state, err := theRelay(c, db)
 		if err != nil {
 			return err
 		}
-		report.Narrow(state.Slot)
+		slot = state.Slot
+	}
+	report, err := events.AwaitLife(c.Context, db, key, slot, c.Duration("wait"))
+	if err != nil {
+		return fmt.Errorf("show %s: %w", key, err)
 	}
 	if err := askConsumer(c, report, consumerDSN, key); err != nil {
 		return fmt.Errorf("show %s: consumer's database: %w", key, err)
@@ -96,6 +98,9 @@ func showArguments(c *cli.Context) (operator.Name, error) {
 	key, err := readOneName(c)
 	if err != nil {
 		return key, err
+	}
+	if wait := c.Duration("wait"); wait < 0 {
+		return operator.Name{}, usage("show: --wait %s: want 0 or more", wait)
 	}
 	switch brokers := len(c.StringSlice("brokers")) > 0; {
 	case c.String("config") != "" && brokers:

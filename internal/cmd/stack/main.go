@@ -4,7 +4,7 @@
 // `stack up` starts both on free loopback ports, fetching them where they are
 // missing, installs the tables of both sides with outboxctl, and writes into the
 // folder .stack what is needed from there: relay.yaml, with which a relay
-// publishes, a file with the DSN of each database, and state.json, by which
+// publishes, a file with the DSN of each database, brokers, and state.json, by which
 // `stack down` finds the servers again. At last it sends a sample event its whole
 // way, with a relay that it stops again. It says each step as it begins. When a
 // step fails, what was started is stopped.

@@ -12,6 +12,7 @@ type relaySettings struct {
 	Name    string
 	DSNFile string
 	Brokers []string
+	Admin   string // of health and metrics
 }
 
 // relayTemplate quotes every value as a Go string, which is one of YAML's
@@ -36,7 +37,7 @@ topics:
   partitions: 3
   replication_factor: 1                     # there is one broker
 admin:
-  listen: "127.0.0.1:8088"                  # /readyz, /status, /metrics
+  listen: {{quote .Admin}}                 # /readyz, /status, /metrics
 log:
   format: text
 `))

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"syscall"
 	"time"
@@ -24,6 +26,9 @@ const (
 	sampleInterval   = 200 * time.Millisecond
 )
 
+// errEarly is of a relay that ended by itself and called that a success.
+var errEarly = errors.New("it should have waited for a signal")
+
 // sample enqueues an event, lets a relay of its own publish it, and returns when it
 // has been read from Kafka.
 func (s *stack) sample(ctx context.Context, postgres *pgserver.Server, cluster *kafkaserver.Cluster) error {
@@ -43,7 +48,8 @@ func (s *stack) sample(ctx context.Context, postgres *pgserver.Server, cluster *
 	if err != nil {
 		return err
 	}
-	found, err := awaitCopy(ctx, relay, kafka.Search{Brokers: cluster.Addrs(), Topic: sampleTopic, Key: key.String(), From: s.began})
+	search := kafka.Search{Brokers: cluster.Addrs(), Topic: sampleTopic, Key: key.String(), From: s.began}
+	found, err := awaitCopy(ctx, relay, search)
 	if err != nil {
 		relay.Kill()
 		return fmt.Errorf("wait for the sample event in topic %s: %w%s", sampleTopic, err, process.Tail(logFile))
@@ -67,7 +73,8 @@ func enqueueSample(ctx context.Context, dsn string) (outbox.Key, error) {
 	defer conn.Close(ctx) //nolint:errcheck // the transaction has told its result
 	return key, pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		_, err := outbox.Enqueue(ctx, tx, outbox.Event{
-			Key: key, AggregateType: sampleAggregate, AggregateID: "sample", Type: "InvoicePaid", Payload: []byte(`{"cents": 4200}`),
+			Key: key, AggregateType: sampleAggregate, AggregateID: "sample", Type: "InvoicePaid",
+			Payload: []byte(`{"cents": 4200}`),
 		})
 		return err
 	})
@@ -89,7 +96,7 @@ func awaitCopy(ctx context.Context, relay *process.Process, search kafka.Search)
 		case <-ctx.Done():
 			return kafka.Copy{}, ctx.Err()
 		case <-relay.Done():
-			return kafka.Copy{}, fmt.Errorf("the relay has ended: %v", relay.Err())
+			return kafka.Copy{}, fmt.Errorf("the relay has ended: %w", cmp.Or(relay.Err(), errEarly))
 		case <-again.C:
 		}
 	}

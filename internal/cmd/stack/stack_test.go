@@ -13,7 +13,7 @@ import (
 
 func TestTheRelayTakesTheFileThatIsWritten(t *testing.T) {
 	text, err := relayConfig(relaySettings{
-		Name: relayName, DSNFile: `/a folder/with "quotes" and \/producer.dsn`, Brokers: []string{"127.0.0.1:1", "127.0.0.1:2"},
+		Name: relayName, DSNFile: `/a folder/with "quotes" and \/producer.dsn`, Brokers: []string{"127.0.0.1:1", "127.0.0.1:2"}, Admin: "127.0.0.1:3",
 	})
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "relay.yaml")
@@ -23,6 +23,7 @@ func TestTheRelayTakesTheFileThatIsWritten(t *testing.T) {
 	require.Equal(t, `/a folder/with "quotes" and \/producer.dsn`, cfg.Postgres.DSNFile)
 	require.Equal(t, []string{"127.0.0.1:1", "127.0.0.1:2"}, cfg.Kafka.Brokers)
 	require.True(t, cfg.Topics.Create)
+	require.Equal(t, "127.0.0.1:3", cfg.Admin.Listen)
 }
 
 func TestAStackWithoutProgramsSaysHowToMakeThem(t *testing.T) {

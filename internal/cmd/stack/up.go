@@ -10,12 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/kafkaserver"
+	"github.com/onceward/onceward/internal/loopback"
 	"github.com/onceward/onceward/internal/pgserver"
 	"github.com/onceward/onceward/internal/process"
 	"github.com/onceward/onceward/migrations"
@@ -108,11 +110,21 @@ func (s *stack) start(ctx context.Context, version string) error {
 	if err := s.install(ctx, postgres); err != nil {
 		return err
 	}
-	text, err := relayConfig(relaySettings{Name: relayName, DSNFile: s.path(relayFile), Brokers: kafka.Addrs()})
+	admin, err := loopback.Reserve(ctx, 1)
+	if err != nil {
+		return err
+	}
+	defer admin.Release() //nolint:errcheck // the relay is told the port, not given it
+	text, err := relayConfig(relaySettings{
+		Name: relayName, DSNFile: s.path(relayFile), Brokers: kafka.Addrs(), Admin: loopback.Address(admin.Ports()[0]),
+	})
 	if err != nil {
 		return err
 	}
 	if err := s.write("relay.yaml", text); err != nil {
+		return err
+	}
+	if err := s.write("brokers", strings.Join(kafka.Addrs(), ",")+"\n"); err != nil {
 		return err
 	}
 	s.say("sending an event its whole way: outbox, relay, Kafka")

@@ -132,6 +132,23 @@ func ReadLife(ctx context.Context, db *operator.Database, key operator.Name) (*L
 	return r, nil
 }
 
+// AwaitLife is ReadLife, as the relay with the slot has it where one is named, once the
+// event is not pending any more, or the time is over.
+func AwaitLife(ctx context.Context, db *operator.Database, key operator.Name, slot string,
+	limit time.Duration) (r *Life, err error) {
+	err = operator.Poll(ctx, limit, func() (bool, error) {
+		if r, err = ReadLife(ctx, db, key); err != nil {
+			return false, err
+		}
+		if slot != "" {
+			r.Narrow(slot)
+		}
+		r.judgeRelays()
+		return r.State == states.Pending, nil
+	})
+	return r, err
+}
+
 // readProducer reads everything that the producer's database knows, from one
 // snapshot: the row and the account of it belong together.
 func (r *Life) readProducer(ctx context.Context, db *operator.Database, key operator.Name) error {

@@ -81,7 +81,7 @@ func judgeDiscard(before GroupLetter, found bool, is groupNow) GroupOutcome {
 // time is over. The decision stands in any case.
 func (o *GroupOrder) Await(ctx context.Context, db *operator.Database, limit time.Duration) (report *GroupBecame,
 	err error) {
-	err = poll(ctx, limit, func() (pending bool, err error) {
+	err = operator.Poll(ctx, limit, func() (pending bool, err error) {
 		report, pending, err = o.look(ctx, consumerdb.New(db))
 		return pending, err
 	})

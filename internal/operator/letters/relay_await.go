@@ -3,6 +3,7 @@ package letters
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -84,7 +85,7 @@ func (w *command) judge(before letterRef, is now) Outcome {
 func (o *Order) Await(ctx context.Context, db *operator.Database, limit time.Duration) (report *Became, err error) {
 	q := outboxdb.New(db)
 	var pending map[string]bool
-	err = poll(ctx, limit, func() (_ bool, err error) {
+	err = operator.Poll(ctx, limit, func() (_ bool, err error) {
 		report, pending, err = look(ctx, q, o.commands)
 		return len(pending) > 0, err
 	})
@@ -179,4 +180,9 @@ func (r *Became) Outcomes() []string {
 		out[i] = l.Outcome
 	}
 	return out
+}
+
+// wentWrong tells that something failed, or waits longer than it was waited for.
+func wentWrong(outcomes []string, waited bool) bool {
+	return slices.Contains(outcomes, states.OutcomeFailed) || waited && slices.Contains(outcomes, states.OutcomePending)
 }
