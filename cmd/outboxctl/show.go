@@ -112,12 +112,11 @@ func showArguments(c *cli.Context) (operator.Name, error) {
 }
 
 func printShow(p *page, r *events.Life) {
-	p.pairs(
-		[2]string{"key", r.Key},
-		[2]string{"state", r.State + ": " + r.Why},
-		[2]string{"event time", terminal.Stamp(&r.EventTime)},
-	)
-	printRow(p, r)
+	p.pairs(append([][2]string{
+		{"key", r.Key},
+		{"state", r.State + ": " + r.Why},
+		{"event time", terminal.Stamp(&r.EventTime)},
+	}, rowPairs(r)...)...)
 	if r.PublishedEdited() {
 		p.line("\nit was published with edited content; the above is what was written: `outboxctl dead show %s` has what was published", r.Key)
 	}
@@ -130,26 +129,26 @@ func printShow(p *page, r *events.Life) {
 	}
 }
 
-func printRow(p *page, r *events.Life) {
+func rowPairs(r *events.Life) [][2]string {
 	v := r.Row
 	if v == nil {
-		return
+		return nil
 	}
 	payload := fmt.Sprintf("%s: %s", terminal.Size(int64(v.PayloadBytes)), v.PayloadPreview)
 	if v.Tombstone {
 		payload = "none (a tombstone)"
 	}
-	p.pairs(
-		[2]string{"event type", v.EventType},
-		[2]string{"aggregate", v.AggregateType + " " + v.AggregateID},
-		[2]string{"written", terminal.Stamp(&v.CreatedAt)},
-		[2]string{"transaction", strconv.FormatUint(v.TxID, 10)},
-		[2]string{"seq", strconv.FormatInt(v.Seq, 10)},
-		[2]string{"content type", v.ContentType},
-		[2]string{"headers", string(v.Headers)},
-		[2]string{"traceparent", v.Traceparent},
-		[2]string{"payload", payload},
-	)
+	return [][2]string{
+		{"event type", v.EventType},
+		{"aggregate", v.AggregateType + " " + v.AggregateID},
+		{"written", terminal.Stamp(&v.CreatedAt)},
+		{"transaction", strconv.FormatUint(v.TxID, 10)},
+		{"seq", strconv.FormatInt(v.Seq, 10)},
+		{"content type", v.ContentType},
+		{"headers", string(v.Headers)},
+		{"traceparent", v.Traceparent},
+		{"payload", payload},
+	}
 }
 
 func printProducer(p *page, r *events.Life) {
