@@ -74,8 +74,8 @@ func (s Side) steps() ([]step, error) {
 	return out, nil
 }
 
-// latest is the newest version that this binary knows.
-func (s Side) latest() (int64, error) {
+// Latest is the newest version that this build knows, to which Up migrates.
+func (s Side) Latest() (int64, error) {
 	all, err := s.steps()
 	if err != nil {
 		return 0, err

@@ -33,7 +33,7 @@ func TestEmbeddedMigrationsAreWhole(t *testing.T) {
 			require.NotContains(t, s.down, "CASCADE", "down drops only what it made: %s", s.name)
 			require.NotContains(t, strings.ToUpper(s.up), "PARTITION OF", "partitions are not made by versioned migrations: %s", s.name)
 		}
-		latest, err := side.latest()
+		latest, err := side.Latest()
 		require.NoError(t, err)
 		require.EqualValues(t, len(all), latest)
 	}

@@ -38,7 +38,7 @@ func newerSchema(side Side, version, latest int64) error {
 // versions returns the version in the database, 0 when nothing is installed,
 // and the newest that this binary knows.
 func versions(ctx context.Context, q Querier, side Side) (version, latest int64, err error) {
-	if latest, err = side.latest(); err != nil {
+	if latest, err = side.Latest(); err != nil {
 		return 0, 0, err
 	}
 	var exists bool

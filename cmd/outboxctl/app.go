@@ -12,8 +12,10 @@ import (
 
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/letters"
+	"github.com/onceward/onceward/internal/release"
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/internal/terminal"
+	"github.com/onceward/onceward/migrations"
 )
 
 // Exit codes.
@@ -81,7 +83,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		Usage:           "install Onceward's tables, look at the events in them, and decide what becomes of them",
 		Writer:          stdout,
 		ErrWriter:       stderr,
-		HideVersion:     true,
+		Version:         versions(),
 		HideHelpCommand: false,
 		ExitErrHandler:  func(*cli.Context, error) {}, // the exit code is run's answer
 		Action:          unknownCommand,
@@ -95,6 +97,17 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 	}
 	refuseBadFlags(app.Commands)
 	return app
+}
+
+// versions is of the program, and of the tables that it installs.
+func versions() string {
+	text := release.Describe(version)
+	for _, side := range []migrations.Side{migrations.Outbox, migrations.Consumer} {
+		if latest, err := side.Latest(); err == nil {
+			text += fmt.Sprintf(", schema of side %s %d", side, latest)
+		}
+	}
+	return text
 }
 
 // refuseBadFlags gives every command the same answer to a flag that it does

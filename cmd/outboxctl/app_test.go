@@ -139,6 +139,12 @@ func TestHelpIsFine(t *testing.T) {
 	}
 }
 
+func TestVersions(t *testing.T) {
+	code, stdout, _ := call(t, "--version")
+	require.Equal(t, exitFine, code)
+	require.Regexp(t, `^outboxctl version dev \(.*go1\..*\), schema of side outbox \d+, schema of side consumer \d+\n$`, stdout)
+}
+
 func TestDSNFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "dsn")
 	code, _, stderr := call(t, "status", "--dsn-file", file)

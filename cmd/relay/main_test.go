@@ -2,18 +2,21 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/secret/canary"
+	"github.com/onceward/onceward/relay"
 )
 
 func call(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {
@@ -54,6 +57,33 @@ func TestWrongConfigurationEndsWith1AndNamesTheKey(t *testing.T) {
 	code, _, stderr = call(t, nil, "run", "--config", writeConfig(t, nowhere), "--set", "queue.byts=1")
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "did you mean queue.bytes?")
+}
+
+// What ends a relay is in its log in the log's form, too, before the line for people.
+func TestTheReasonOfTheEndIsInTheLog(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, taken.Close()) })
+	config := nowhere + "admin: {listen: \"" + taken.Addr().String() + "\"}\n"
+	code, _, stderr := call(t, nil, "run", "--config", writeConfig(t, config))
+	require.Equal(t, 1, code)
+	lines := strings.Split(strings.TrimSpace(stderr), "\n")
+	var last struct{ Level, Msg, Error string }
+	require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-2]), &last), stderr)
+	require.Equal(t, "ERROR", last.Level)
+	require.Contains(t, last.Error, "address already in use")
+}
+
+func TestDurationsOfTheLogHaveAUnit(t *testing.T) {
+	var out strings.Builder
+	newLogger(relay.LogConfig{Level: "info", Format: "json"}, &out).Info("again", "in", 6400*time.Millisecond, "try", 2)
+	require.Contains(t, out.String(), `"in_seconds":6.4,"try":2`)
+}
+
+func TestVersions(t *testing.T) {
+	code, stdout, _ := call(t, nil, "--version")
+	require.Zero(t, code)
+	require.Regexp(t, `^relay version dev \(.*go1\.`, stdout)
 }
 
 func TestCheckEndsWith3AndShowsNoPassword(t *testing.T) {

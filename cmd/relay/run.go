@@ -53,7 +53,11 @@ func runCommand(environ []string, stderr *logWriter) *cli.Command {
 			group, ctx := errgroup.WithContext(c.Context)
 			group.Go(func() error { return r.ServeAdmin(ctx, metrics.Handler()) })
 			group.Go(func() error { return r.Run(ctx) })
-			return group.Wait()
+			err = group.Wait()
+			if err != nil { // for who reads the log as JSON; a person reads the last line
+				log.Error("the relay ends", "code", r.Health().Code, "error", err)
+			}
+			return err
 		},
 	}
 }
@@ -85,9 +89,16 @@ func configFlags() []cli.Flag {
 func newLogger(cfg relay.LogConfig, w io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(cfg.Level)) // validated
-	opts := &slog.HandlerOptions{Level: level}
 	if cfg.Format == "text" {
-		return slog.New(slog.NewTextHandler(w, opts))
+		return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 	}
-	return slog.New(slog.NewJSONHandler(w, opts))
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: inSeconds}))
+}
+
+// inSeconds gives a duration its unit: JSON has none, and slog writes nanoseconds.
+func inSeconds(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() != slog.KindDuration {
+		return a
+	}
+	return slog.Float64(a.Key+"_seconds", a.Value.Duration().Seconds())
 }
