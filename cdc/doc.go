@@ -41,4 +41,9 @@
 // it was written, which the row in the table may have outlived. Only what is
 // wrong with the stream, or with the columns by which rows are told apart, is a
 // [DecodeError].
+//
+// # Stability
+//
+// For embedders and operators' programs: names may change in a minor version, with a line
+// in the changelog (docs/adr/0027-public-packages.md).
 package cdc

@@ -62,4 +62,9 @@
 // relay exists ([ErrSlotExists]), PostgreSQL refuses while somebody's view or
 // foreign key needs a table, and the schema stays when it was there before Up
 // or when anything else lives in it.
+//
+// # Stability
+//
+// For embedders and operators' programs: names may change in a minor version, with a line
+// in the changelog (docs/adr/0027-public-packages.md).
 package migrations

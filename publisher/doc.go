@@ -101,4 +101,9 @@
 // and offsets.go its start. They are more than 25, and stay together: every wall that
 // was tried through the producer, its topics and its transactions is crossed by 20 to 30
 // names.
+//
+// # Stability
+//
+// For embedders and operators' programs: names may change in a minor version, with a line
+// in the changelog (docs/adr/0027-public-packages.md).
 package publisher

@@ -106,4 +106,9 @@
 //     committed. Their aggregates are parked in memory at once.
 //   - The tick in relay_state is durable before the checkpoint that carries it: a
 //     database that was put back shows a lower one.
+//
+// # Stability
+//
+// For embedders and operators' programs: names may change in a minor version, with a line
+// in the changelog (docs/adr/0027-public-packages.md).
 package relay

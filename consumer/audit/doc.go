@@ -17,4 +17,9 @@
 //	audit.go    what callers see, and one run
 //	table.go    partitions, keys, floors, fences: by the catalog and small tables
 //	claims.go   claims and letters: by the end of each partition, and by indexes
+//
+// # Stability
+//
+// For embedders and operators' programs: names may change in a minor version, with a line
+// in the changelog (docs/adr/0027-public-packages.md).
 package audit

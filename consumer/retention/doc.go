@@ -38,4 +38,9 @@
 //	rows.go        rows that expire one by one, and how the table stands
 //	adopt.go       days of the past for a new group
 //	advise.go      how long a window should be
+//
+// # Stability
+//
+// For embedders and operators' programs: names may change in a minor version, with a line
+// in the changelog (docs/adr/0027-public-packages.md).
 package retention

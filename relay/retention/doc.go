@@ -30,4 +30,9 @@
 //
 // retention.go is what callers see, leaf.go takes one leaf as far as it may go,
 // and gate.go says whether it may.
+//
+// # Stability
+//
+// For embedders and operators' programs: names may change in a minor version, with a line
+// in the changelog (docs/adr/0027-public-packages.md).
 package retention
