@@ -58,7 +58,7 @@ var large = map[thing]size{
 	{"migrations", "Migrator"}: {methods: 44, files: 9},
 	{"migrations", "Roles"}:    {methods: 36, files: 3},
 	// Any cut that was measured crosses 20 to 30 names.
-	{"publisher", ""}:              {files: 29, lines: 4728},
+	{"publisher", ""}:              {files: 29, lines: 4733},
 	{"publisher", "Transactional"}: {methods: 28, files: 7},
 	// One beginning of a session, which is over when the stream begins.
 	{"relay/internal/beginning", "Beginner"}: {methods: 34, files: 6},
