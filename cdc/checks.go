@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onceward/onceward/internal/pgconf"
 )
 
 // StartCheck is one precondition of streaming.
@@ -65,10 +67,6 @@ func ReadPace(ctx context.Context, conn *pgx.Conn) (Pace, error) {
 	return Pace{SenderTimeout: time.Duration(ms) * time.Millisecond, Segment: pglogrepl.LSN(segment)}, nil
 }
 
-// minServerVersion is the oldest server that is supported, as
-// server_version_num has it.
-const minServerVersion = 150000
-
 func checkServer(ctx context.Context, conn *pgx.Conn, _ Config) error {
 	var version int
 	var walLevel, encoding, role string
@@ -81,7 +79,7 @@ func checkServer(ctx context.Context, conn *pgx.Conn, _ Config) error {
 		return fmt.Errorf("read server settings: %w", err)
 	}
 	switch {
-	case version < minServerVersion:
+	case version < pgconf.OldestServer:
 		return &StartError{Code: codeVersion, What: fmt.Sprintf("the server has version %d, 15 is the oldest supported", version/10000), Cure: "upgrade PostgreSQL"}
 	case standby:
 		return &StartError{Code: codeStandby, What: "the server is a standby; checkpoints cannot be written there", Passing: true,

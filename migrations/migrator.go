@@ -15,6 +15,8 @@ import (
 
 // Errors that callers branch on.
 var (
+	// ErrOldServer: PostgreSQL is older than the oldest that is supported, 15.
+	ErrOldServer = errors.New("server is too old")
 	// ErrNewerSchema: the database was migrated by a newer release.
 	ErrNewerSchema = errors.New("schema is newer than this binary")
 	// ErrOlderSchema: the database lacks a migration that this binary needs.

@@ -1,5 +1,8 @@
 package pgconf
 
+// OldestServer is the oldest server that is supported, as server_version_num has it.
+const OldestServer = 150000
+
 // Path is the search_path of our sessions: no schema in which anybody could make
 // a function, and temporary tables last.
 const Path = "pg_catalog, pg_temp"
