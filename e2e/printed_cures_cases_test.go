@@ -275,7 +275,7 @@ func noPartitionToday(t *testing.T, c *cures, w *environment, r *relayProcess, l
 	eventually(t, "the relay streams, and says it", time.Minute, func() bool {
 		return readyz(t, r).State == "streaming" && r.logs("producers cannot write") && r.logs("NO_PARTITION")
 	})
-	ahead, counted := metric(t, r, "onceward_partitions_ahead_days")
+	ahead, counted := metric(t, r, "onceward_partitions_ahead_seconds")
 	require.True(t, counted)
 	require.Zero(t, ahead)
 	code, status := statusOf(t, w)
@@ -303,7 +303,7 @@ func defaultPartition(t *testing.T, w *environment, r *relayProcess) {
 	const cure = "ALTER TABLE onceward.outbox DETACH PARTITION public.rest"
 	eventually(t, "the relay says it", 90*time.Second, func() bool { return r.logs("DEFAULT_PARTITION") && r.logs(cure) })
 	require.Equal(t, "streaming", readyz(t, r).State)
-	_, counted := metric(t, r, "onceward_partitions_ahead_days")
+	_, counted := metric(t, r, "onceward_partitions_ahead_seconds")
 	require.True(t, counted)
 	code, status := statusOf(t, w)
 	require.Equal(t, 3, code)

@@ -71,13 +71,17 @@ func TestMetricsShowLagPublishedAndConfirmed(t *testing.T) {
 	} {
 		require.Contains(t, body, want+"\n")
 	}
-	require.NotContains(t, body, "onceward_partitions_ahead_days", "nobody has counted yet")
+	require.NotContains(t, body, "onceward_partitions_ahead_seconds", "nobody has counted yet")
 	stats.PartitionsAhead = 14
-	require.Contains(t, scraped(t, c), `onceward_partitions_ahead_days{relay="orders"} 14`)
+	require.Contains(t, scraped(t, c), `onceward_partitions_ahead_seconds{relay="orders"} 1.2096e+06`)
 }
 
 func TestMetricsAreClean(t *testing.T) {
-	text := scraped(t, collector(numbers))
+	text := scraped(t, collector(func() relay.Stats {
+		all := numbers()
+		all.PartitionsAhead = 14
+		return all
+	}))
 	var ours strings.Builder
 	for line := range strings.Lines(text) {
 		if strings.Contains(line, "onceward_") {

@@ -63,7 +63,7 @@ func newDescs(relay string) (d descs) {
 	d.oldest = desc("oldest_transaction_seconds", "Age of the oldest transaction on the server that has written; it pins the log. The relay's log names it.")
 	d.walStatus = desc("slot_wal_status", "1 for the slot's wal_status.", "status")
 
-	d.ahead = desc("partitions_ahead_days", "Days after today that have a partition, whoever makes them; 0 also where today's own is missing. "+
+	d.ahead = desc("partitions_ahead_seconds", "Time after today for which there are partitions, whole days, whoever makes them; 0 also where today's own is missing. "+
 		"No series: this process does not have the slot.")
 	d.leaves = desc("partitions", "Partitions of the outbox by state, after each round of maintenance. No series: this process has no postgres.maintenance_dsn_file.", "state")
 

@@ -2,11 +2,14 @@ package relayprom
 
 import (
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/onceward/onceward/relay"
 )
+
+const day = 24 * time.Hour
 
 // page is what one scrape gets.
 type page struct {
@@ -27,7 +30,7 @@ func (p page) show(s relay.Stats, dropped uint64) {
 	p.showPosition(s)
 	p.showSlot(s.Slot)
 	if s.PartitionsAhead >= 0 {
-		p.gauge(p.ahead, float64(s.PartitionsAhead))
+		p.gauge(p.ahead, float64(s.PartitionsAhead)*day.Seconds())
 	}
 	for state, leaves := range s.Partitions {
 		p.gauge(p.leaves, float64(leaves), string(state))
