@@ -59,7 +59,8 @@ func bashCompletion(commands []*cli.Command) string {
 		}
 		b.WriteString("          esac\n        fi ;;\n")
 	}
-	b.WriteString("    esac\n  fi\n  COMPREPLY=($(compgen -W \"$offer\" -- \"${COMP_WORDS[COMP_CWORD]}\"))\n}\n")
+	b.WriteString("    esac\n  fi\n  local word; COMPREPLY=()\n" +
+		"  while IFS= read -r word; do COMPREPLY+=(\"$word\"); done < <(compgen -W \"$offer\" -- \"${COMP_WORDS[COMP_CWORD]}\")\n}\n")
 	b.WriteString("complete -o default -F _outboxctl outboxctl\n")
 	return b.String()
 }
