@@ -10,9 +10,9 @@ import (
 	"github.com/urfave/cli/v2"
 	"github.com/xrash/smetrics"
 
+	"github.com/onceward/onceward/internal/buildinfo"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/letters"
-	"github.com/onceward/onceward/internal/release"
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
@@ -92,7 +92,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			migrateCommand(), statusCommand(), doctorCommand(), listCommand(), showCommand(), replayCommand(),
 			deadCommand(), gapCommand(), adoptCommand(), retireCommand(),
 			pauseCommand(), resumeCommand(), skipCommand(), processedCommand(), fencesCommand(), windowsCommand(),
-			partitionsCommand(), auditCommand(), configCommand(), completionCommand(),
+			partitionsCommand(), topicsCommand(), auditCommand(), configCommand(), completionCommand(),
 		},
 	}
 	refuseBadFlags(app.Commands)
@@ -101,7 +101,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 
 // versions is of the program, and of the tables that it installs.
 func versions() string {
-	text := release.Describe(version)
+	text := buildinfo.Describe(version)
 	for _, side := range []migrations.Side{migrations.Outbox, migrations.Consumer} {
 		if latest, err := side.Latest(); err == nil {
 			text += fmt.Sprintf(", schema of side %s %d", side, latest)

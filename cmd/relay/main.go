@@ -13,7 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/internal/release"
+	"github.com/onceward/onceward/internal/buildinfo"
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/internal/terminal"
 )
@@ -38,7 +38,7 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	app := &cli.App{
 		Name:    "relay",
 		Usage:   "publish a PostgreSQL outbox to Kafka",
-		Version: release.Describe(version),
+		Version: buildinfo.Describe(version),
 		Writer:  stdout, ErrWriter: log,
 		Suggest:        true,
 		HideHelp:       false,

@@ -48,7 +48,7 @@ func (t thing) most() size {
 // one.
 var large = map[thing]size{
 	// One file a command, each flat: flags, one call of internal/operator, and the printing.
-	{"cmd/outboxctl", ""}: {files: 52, lines: 4972},
+	{"cmd/outboxctl", ""}: {files: 53, lines: 5050},
 	// An event's one path reads claims, window, fence and letter of one delivery: what would
 	// cross a wall was measured, and stands in its doc.go.
 	{"consumer", ""}: {files: 34, lines: 6324},
@@ -58,7 +58,7 @@ var large = map[thing]size{
 	{"migrations", "Migrator"}: {methods: 44, files: 9},
 	{"migrations", "Roles"}:    {methods: 36, files: 3},
 	// Any cut that was measured crosses 20 to 30 names.
-	{"publisher", ""}:              {files: 29, lines: 4733},
+	{"publisher", ""}:              {files: 30, lines: 4783},
 	{"publisher", "Transactional"}: {methods: 28, files: 7},
 	// One beginning of a session, which is over when the stream begins.
 	{"relay/internal/beginning", "Beginner"}: {methods: 34, files: 6},

@@ -140,6 +140,25 @@ func topicsOf(ctx context.Context, conn *pgx.Conn, cfg *relay.Config, sink publi
 	return topics, failed
 }
 
+// Topics returns the topics to which the relay's routes lead: those that they name, those
+// of every kind of event that the newest partitions hold, and of what waits. A problem
+// says what no route takes, or that PostgreSQL did not answer; sink is cfg's.
+func Topics(ctx context.Context, cfg *relay.Config, sink publisher.Config) (topics, problems []string, err error) {
+	if topics, err = sink.FixedTopics(); err != nil {
+		return nil, nil, err
+	}
+	conn, v := connect(ctx, cfg)
+	if conn == nil {
+		return topics, []string{"only topics that routes name are known: " + v.Detail}, nil
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // nothing was written
+	topics, found := topicsOf(ctx, conn, cfg, sink, topics)
+	for _, v := range found {
+		problems = append(problems, v.Name+": "+v.Detail)
+	}
+	return topics, problems, nil
+}
+
 // leadsTo returns the topic of a kind; its error is what the relay would meet.
 func (k kind) leadsTo(sink publisher.Config) (string, error) {
 	if k.topic != "" {

@@ -1,6 +1,6 @@
-// Package release says which build of a program runs. Pure but for Describe, which
+// Package buildinfo says which build of a program runs. Pure but for Describe, which
 // reads what the Go linker wrote into this one; safe for concurrent use.
-package release
+package buildinfo
 
 import (
 	"fmt"

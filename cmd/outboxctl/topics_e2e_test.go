@@ -1,0 +1,39 @@
+//go:build e2e
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/onceward/onceward/internal/operator/topics"
+)
+
+// The topics are those that relay check looks at; what is there is left alone.
+func TestTopicsAreMadeFromRoutesAndEvents(t *testing.T) {
+	pool, dsn := newDatabase(t)
+	fine(t, "migrate", "up", "--side", "outbox", "--relay", "orders")
+	enqueue(t, pool, "{}")
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "fixed"))
+	require.NoError(t, err)
+	defer cluster.Close()
+	config := filepath.Join(t.TempDir(), "relay.yaml")
+	text := "name: orders\npostgres: {dsn: \"" + dsn + "\", insecure: true}\noutbox: {start: all}\n" +
+		"kafka: {brokers: [\"" + strings.Join(cluster.ListenAddrs(), `", "`) + "\"], insecure: true}\n" +
+		"routes: [{match: {aggregate_type: never}, topic: fixed}, {topic: \"{namespace}.{aggregate_type}\"}]\n" +
+		"topics: {partitions: 4, replication_factor: 1}\n"
+	require.NoError(t, os.WriteFile(config, []byte(text), 0o600))
+
+	planned := decode[topics.Report](t, fine(t, "topics", "create", "--config", config, "--dry-run", "-o", "json"))
+	require.Equal(t, []string{"orders.order"}, planned.Made)
+	require.Equal(t, []string{"fixed"}, planned.There)
+	require.Contains(t, fine(t, "topics", "create", "--config", config), "made orders.order: 4 partitions, replication factor 1")
+	out := fine(t, "topics", "create", "--config", config)
+	require.Equal(t, "there already: fixed, orders.order\n", out)
+	fine(t, "doctor", "--config", config)
+}

@@ -1,0 +1,91 @@
+// Package topics makes the topics that a relay's routes lead to, for an operator who does
+// not let the relay make them (topics.create).
+//
+// Which they are is what `relay check` looks at: those that routes name, those of the
+// newest events in the table and of what waits. Making one that is there changes nothing;
+// nothing is ever deleted or altered. Safe for concurrent use.
+package topics
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/check"
+	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay"
+)
+
+// Report is what became of the topics.
+type Report struct {
+	Partitions        int32    `json:"partitions"` // of each that is made
+	ReplicationFactor int16    `json:"replication_factor"`
+	DryRun            bool     `json:"dry_run,omitempty"`
+	Made              []string `json:"made"` // with DryRun: would be made
+	There             []string `json:"there"`
+	Problems          []string `json:"problems"`
+}
+
+// Wrong tells that a topic could not be made, or that it is not known which there are.
+func (r *Report) Wrong() bool { return len(r.Problems) > 0 }
+
+// Create makes what is missing; with dryRun it only says so. It connects to Kafka and,
+// as the relay, to PostgreSQL; where PostgreSQL does not answer, a problem says that only
+// the topics that routes name without a variable are known. The error says that Kafka
+// cannot be asked, or that the configuration is wrong.
+func Create(ctx context.Context, cfg *relay.Config, dryRun bool) (*Report, error) {
+	sink, err := cfg.Publisher(slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{
+		Partitions: sink.Topics.Partitions, ReplicationFactor: sink.Topics.ReplicationFactor, DryRun: dryRun,
+		Problems: []string{},
+	}
+	names, problems, err := check.Topics(ctx, cfg, sink)
+	if err != nil {
+		return nil, err
+	}
+	r.Problems = append(r.Problems, problems...)
+	missing, err := r.look(ctx, sink, names)
+	if err != nil {
+		return nil, err
+	}
+	if r.Made = missing; dryRun || len(missing) == 0 {
+		return r, nil
+	}
+	made, refused, err := publisher.CreateTopics(ctx, sink, missing)
+	if err != nil {
+		return nil, err
+	}
+	r.Made = operator.NotNil(made)
+	for _, why := range refused {
+		r.Problems = append(r.Problems, why.Error())
+	}
+	return r, nil
+}
+
+// look tells those that are missing from those that are there.
+func (r *Report) look(ctx context.Context, sink publisher.Config, names []string) ([]string, error) {
+	r.There = []string{}
+	missing := []string{}
+	if len(names) == 0 {
+		return missing, nil
+	}
+	sink.Topics.Create = true // Missing is said of those that may be made
+	found, err := publisher.Inspect(ctx, sink, names)
+	if err != nil {
+		return nil, fmt.Errorf("look at the topics: %w", err)
+	}
+	for _, v := range found {
+		if v.Missing {
+			missing = append(missing, v.Name)
+		} else {
+			r.There = append(r.There, v.Name)
+		}
+	}
+	slices.Sort(missing)
+	return missing, nil
+}
