@@ -33,7 +33,7 @@ func (e *StartError) Error() string {
 // Unwrap returns what the server said.
 func (e *StartError) Unwrap() error { return e.Err }
 
-// Codes of [StartError] that a relay acts on; docs/codes.md has all of them.
+// Codes of [StartError] that a relay acts on; docs/troubleshooting.md has all of them.
 const (
 	CodeTableUnlogged      = "TABLE_UNLOGGED"
 	CodeNoPartition        = "NO_PARTITION"

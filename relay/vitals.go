@@ -43,7 +43,7 @@ type Wait struct {
 type Health struct {
 	State   State
 	Since   time.Time
-	Code    string // of docs/codes.md: of what halts it or ended the last session; may be empty
+	Code    string // of docs/troubleshooting.md: of what halts it or ended the last session; may be empty
 	Error   string // the same in words, which may be a driver's or a server's
 	Waiting []Wait // by kind in the order of Waits, each kind oldest first
 
