@@ -150,7 +150,7 @@ func checkOneTable(ctx context.Context, conn *pgx.Conn, cfg Config, table string
 		WHERE n.nspname = 'onceward' AND c.relname = $1`, table).Scan(&unlogged, &usable)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return &StartError{Code: codeTableMissing, What: fmt.Sprintf("table onceward.%s does not exist in database %q", table, conn.Config().Database),
-			Cure: "outboxctl migrate up --side outbox --relay " + relayOf(cfg.Publication) + " (it makes the table, or says what became of it)"}
+			Cure: "name the right database in the DSN, or, if this is the one: outboxctl migrate up --side outbox --relay " + relayOf(cfg.Publication) + " (it makes the table, or says what became of it)"}
 	}
 	if err != nil {
 		return fmt.Errorf("look up onceward.%s: %w", table, err)

@@ -20,7 +20,7 @@ func maintain(ctx context.Context, cfg *Config, counts *counts, log *slog.Logger
 	defer tick.Stop()
 	for {
 		if err := maintainOnce(ctx, cfg, counts, log); err != nil && ctx.Err() == nil {
-			log.ErrorContext(ctx, "partitions could not be maintained; it is tried again", "error", err, "in", cfg.Outbox.Partitions.Every.String())
+			log.ErrorContext(ctx, "partitions could not be maintained; it is tried again", "error", err, "in", cfg.Outbox.Partitions.Every)
 		}
 		select {
 		case <-tick.C:

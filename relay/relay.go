@@ -190,7 +190,7 @@ func (r *Relay) between(ctx context.Context, t *retry.Tries, last *owned, err er
 		return r.halt(ctx, t, last, err)
 	}
 	r.setState(StateBackoff, err)
-	r.log.WarnContext(ctx, "session ended, trying again", "error", err, "in", t.Wait.String())
+	r.log.WarnContext(ctx, "session ended, trying again", "error", err, "in", t.Wait)
 	return retry.Jitter(t.Again(err)), nil
 }
 

@@ -87,10 +87,10 @@ var waitWords = map[string]string{
 // say logs a notice.
 func (n notice) say(ctx context.Context, log *slog.Logger) {
 	if n.over {
-		log.InfoContext(ctx, "no longer waiting: "+waitWords[n.wait.For], "for", n.wait.For, "lasted", n.lasted.Round(time.Second).String())
+		log.InfoContext(ctx, "no longer waiting: "+waitWords[n.wait.For], "for", n.wait.For, "lasted", n.lasted.Round(time.Second))
 		return
 	}
-	args := []any{"for", n.wait.For, "since", n.wait.Since.UTC().Format(time.RFC3339), "lasts", n.lasted.Round(time.Second).String(), "detail", n.wait.Detail}
+	args := []any{"for", n.wait.For, "since", n.wait.Since.UTC().Format(time.RFC3339), "lasts", n.lasted.Round(time.Second), "detail", n.wait.Detail}
 	if n.wait.What != "" {
 		args = append(args, "what", n.wait.What)
 	}

@@ -96,7 +96,7 @@ func parkedRows(parked []status.Parked) (rows [][]string) {
 // aboutRows says how many rows the planner takes a table to have.
 func aboutRows(n int64) string {
 	if n < 0 {
-		return "not known yet"
+		return "rows not counted yet (PostgreSQL has not analysed it)"
 	}
 	return fmt.Sprintf("about %d rows", n)
 }

@@ -37,7 +37,7 @@ topics:
   partitions: 3
   replication_factor: 1                     # there is one broker
 admin:
-  listen: {{quote .Admin}}                 # /readyz, /status, /metrics
+  listen: {{quote .Admin}}                 # /healthz, /readyz, /metrics
 log:
   format: text
 `))

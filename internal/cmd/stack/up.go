@@ -230,7 +230,7 @@ try
   %s status --dsn-file %s --insecure
   psql "$(cat %s)"
   make stack-down
-docs/quickstart.md goes on from here: an event of your own, and its effect
+README.md, "Quick start", goes on from here: an event of your own, and its effect
 `, postgres.Version(), postgres.Port(), postgres.LogFile(),
 		s.path(sides[0].file), s.path(sides[1].file),
 		kafka.Addrs()[0], kafka.LogFile(0),

@@ -133,7 +133,7 @@ func ReadLife(ctx context.Context, db *operator.Database, key operator.Name) (*L
 }
 
 // AwaitLife is ReadLife, as the relay with the slot has it where one is named, once the
-// event is not pending any more, or the time is over.
+// event neither is pending nor waits for its route, or the time is over.
 func AwaitLife(ctx context.Context, db *operator.Database, key operator.Name, slot string,
 	limit time.Duration) (r *Life, err error) {
 	err = operator.Poll(ctx, limit, func() (bool, error) {
@@ -144,7 +144,7 @@ func AwaitLife(ctx context.Context, db *operator.Database, key operator.Name, sl
 			r.Narrow(slot)
 		}
 		r.judgeRelays()
-		return r.State == states.Pending, nil
+		return r.State == states.Pending || r.State == states.Waiting, nil
 	})
 	return r, err
 }

@@ -20,7 +20,9 @@ type Cluster struct {
 // Compacted returns, sorted, those of the topics that keep only the last
 // record of each key. A topic that does not exist is an error.
 func Compacted(ctx context.Context, at Cluster, topics []string) ([]string, error) {
-	cfg, err := clientConfig(at.Secure)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cfg, err := clientConfig(ctx, at.Secure)
 	if err != nil {
 		return nil, err
 	}

@@ -54,7 +54,9 @@ type Copies struct {
 // read_committed consumer sees them, and returns every copy. It blocks until
 // then; ctx is looked at between requests.
 func FindCopies(ctx context.Context, s Search) (*Copies, error) {
-	cfg, err := clientConfig(s.Secure)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cfg, err := clientConfig(ctx, s.Secure)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"net"
 	"slices"
 	"testing"
 	"time"
@@ -129,6 +130,45 @@ func TestFindCopiesFails(t *testing.T) {
 	cancel()
 	_, err = FindCopies(ctx, Search{Brokers: brokers, Topic: someTopic, Key: oneKey, From: time.UnixMilli(0)})
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// A broker that takes connections and says nothing, as a stopped one: an interrupt ends
+// the question long before the answer's time is over.
+func TestASilentBrokerIsNotWaitedForAfterAnInterrupt(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close() //nolint:errcheck // it was never written to
+			cancel()
+		}
+	}()
+	t.Cleanup(func() { require.NoError(t, listener.Close()) })
+	brokers := []string{listener.Addr().String()}
+	for name, ask := range map[string]func() error{
+		"copies": func() error {
+			_, err := FindCopies(ctx, Search{Brokers: brokers, Topic: someTopic, Key: oneKey})
+			return err
+		},
+		"compacted": func() error {
+			_, err := Compacted(ctx, Cluster{Brokers: brokers}, []string{someTopic})
+			return err
+		},
+	} {
+		ended := make(chan error, 1)
+		go func() { ended <- ask() }()
+		select {
+		case err := <-ended:
+			require.Error(t, err, name)
+		case <-time.After(answerTimeout / 2):
+			require.Fail(t, "it waits", name)
+		}
+	}
 }
 
 func TestMatchesSkipsWhatLiesBeforeTheOffset(t *testing.T) {
