@@ -26,7 +26,7 @@ func TestWrongCalls(t *testing.T) {
 	long := strings.Repeat("x", maxReason+1)
 	t.Setenv(dsnVariable, "")
 	for call1, want := range map[string]string{
-		"":                                     "a command is missing; want one of migrate, status, doctor, list, show, replay, dead, gap, adopt, retire, pause, resume, skip, processed, fences, windows, partitions, audit, config, completion",
+		"":                                     "a command is missing; want one of migrate, status, doctor, list, show, replay, dead, gap, adopt, retire, pause, resume, skip, processed, fences, windows, partitions, topics, audit, config, completion",
 		"migrat up":                            `unknown command "migrat"; did you mean "migrate"?`,
 		"migrate":                              "a command is missing; want one of up, down, status, roles",
 		"migrate upp --side outbox":            `unknown command "upp"; did you mean "up"?`,
