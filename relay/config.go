@@ -3,13 +3,11 @@ package relay
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/beginning"
 	"github.com/onceward/onceward/relay/internal/stream"
 	"github.com/onceward/onceward/relay/retention"
@@ -309,6 +307,24 @@ func Default() Config {
 	}
 }
 
+// Validate checks what can be checked without a connection, and without what the
+// publisher checks. The error joins a [*FieldError] for each field that is wrong.
+func (c *Config) Validate() error {
+	found := invalid(c)
+	if len(found) == 1 {
+		return found[0]
+	}
+	return errors.Join(found...)
+}
+
+// Problems lists all that keeps a relay of this configuration from being made: what
+// [Config.Validate] refuses, what the publisher does, and what is wrong with the files
+// that are named, which it reads. Of a file that cannot be read here the error wraps
+// the system's, a [syscall.Errno].
+func (c *Config) Problems() []error {
+	return slices.Concat(invalid(c), refusedByPublisher(c), wrongFiles(c))
+}
+
 // SlotName returns the name of the replication slot.
 func (c *Config) SlotName() string { return orDefault(c.Postgres.Slot.Name, "onceward_"+c.Name) }
 
@@ -324,110 +340,6 @@ func orDefault(s, otherwise string) string {
 	return s
 }
 
-// FieldError says which field of the configuration is wrong, and why.
-type FieldError struct {
-	Field  string // path in relay.yaml
-	Detail string
-}
-
-// Error implements error.
-func (e *FieldError) Error() string { return fmt.Sprintf("config: %s: %s", e.Field, e.Detail) }
-
-var relayName = regexp.MustCompile(`^[a-z0-9_]{1,54}$`)
-
-// Validate checks what can be checked without a connection. The error is a
-// [*FieldError].
-func (c *Config) Validate() error {
-	if !relayName.MatchString(c.Name) {
-		return &FieldError{"name", fmt.Sprintf("%q: want 1 to 54 characters of a-z, 0-9 and _", c.Name)}
-	}
-	if (c.Postgres.DSN == "") == (c.Postgres.DSNFile == "") {
-		return &FieldError{"postgres.dsn", "give exactly one of postgres.dsn, postgres.dsn_file and ONCEWARD_POSTGRES_DSN"}
-	}
-	if len(c.Kafka.Brokers) == 0 {
-		return &FieldError{"kafka.brokers", "empty; list at least one host:port"}
-	}
-	if len(c.Routes) == 0 {
-		return &FieldError{"routes", `empty; without a route no event has a topic. For one topic per aggregate type: routes: [{topic: "{namespace}.{aggregate_type}"}]`}
-	}
-	for _, f := range []struct {
-		field, value string
-		allowed      []string
-	}{
-		{"postgres.slot.create", c.Postgres.Slot.Create, []string{"auto", "never"}},
-		{"outbox.start", c.Outbox.Start, []string{StartAsk, StartNow, StartAll}},
-		{"gap", c.Gap, []string{GapRepair, GapAsk}},
-		{"kafka.mode", c.Kafka.Mode, []string{ModeIdempotent, ModeExactlyOnce}},
-		{"headers", c.Headers, []string{"onceward", "cloudevents", "debezium"}},
-		{"topics.partition_change", c.Topics.PartitionChange, []string{"go-on", "halt"}},
-		{"log.format", c.Log.Format, []string{"json", "text"}},
-		{"log.level", c.Log.Level, []string{"debug", "info", "warn", "error"}},
-	} {
-		if !slices.Contains(f.allowed, f.value) {
-			return &FieldError{f.field, fmt.Sprintf("%q: want one of %v", f.value, f.allowed)}
-		}
-	}
-	for i, r := range c.Routes {
-		if allowed := []string{"", PoisonParkAggregate, PoisonPark, PoisonHalt}; !slices.Contains(allowed, r.Poison) {
-			return &FieldError{fmt.Sprintf("routes[%d].poison", i), fmt.Sprintf("%q: want one of %v", r.Poison, allowed[1:])}
-		}
-	}
-	if err := c.Kafka.SASL.validate(); err != nil {
-		return err
-	}
-	return c.validateBounds()
-}
-
-// mechanisms are those of [SASLConfig].
-var mechanisms = []string{publisher.MechanismPlain, publisher.MechanismSCRAMSHA256, publisher.MechanismSCRAMSHA512}
-
-// validate refuses half a login: without it, what is left out shows as a connection
-// that the broker closes.
-func (s SASLConfig) validate() error {
-	const field = "kafka.sasl."
-	switch {
-	case s == (SASLConfig{}):
-	case s.Mechanism == "":
-		return &FieldError{field + "mechanism", fmt.Sprintf("is missing, and kafka.sasl has a user or a password; want one of %v", mechanisms)}
-	case !slices.Contains(mechanisms, s.Mechanism):
-		return &FieldError{field + "mechanism", fmt.Sprintf("%q: want one of %v", s.Mechanism, mechanisms)}
-	case s.Username == "":
-		return &FieldError{field + "username", "is missing"}
-	case s.PasswordFile == "":
-		return &FieldError{field + "password_file", "is missing"}
-	}
-	return nil
-}
-
-func (c *Config) validateBounds() error {
-	if c.Queue.Bytes < 64<<10 {
-		return &FieldError{"queue.bytes", fmt.Sprintf("%d: want at least 64KiB", c.Queue.Bytes)}
-	}
-	if err := c.Kafka.Transaction.validate(); err != nil {
-		return err
-	}
-	if c.Topics.MaxCreated < 1 {
-		return &FieldError{"topics.max_created", fmt.Sprintf("%d: want at least 1; topics.create: false makes none", c.Topics.MaxCreated)}
-	}
-	if c.MaxParkedAggregates < 0 {
-		return &FieldError{"max_parked_aggregates", fmt.Sprintf("%d: want 0 or more", c.MaxParkedAggregates)}
-	}
-	if c.CheckpointInterval < 10*time.Millisecond {
-		return &FieldError{"checkpoint_interval", fmt.Sprintf("%s: want at least 10ms", c.CheckpointInterval)}
-	}
-	if c.Outbox.Partitions.Every < time.Second {
-		return &FieldError{"outbox.partitions.every", fmt.Sprintf("%s: want at least 1s", c.Outbox.Partitions.Every)}
-	}
-	var wrong *retention.ConfigError
-	if errors.As(c.retention().Validate(), &wrong) {
-		return &FieldError{"outbox.partitions." + strings.ToLower(wrong.Field), wrong.Detail}
-	}
-	if c.StopGrace <= 0 {
-		return &FieldError{"stop_grace", fmt.Sprintf("%s: want more than 0", c.StopGrace)}
-	}
-	return nil
-}
-
 func (c *Config) retention() retention.Config {
 	return retention.Config{Ahead: c.Outbox.Partitions.Ahead, Keep: c.Outbox.Partitions.Keep}
 }
@@ -439,19 +351,4 @@ func (c *Config) policies() []string {
 		policies[i] = orDefault(r.Poison, PoisonParkAggregate)
 	}
 	return policies
-}
-
-func (t TransactionConfig) validate() error {
-	const field = "kafka.transaction."
-	switch {
-	case t.Interval < time.Millisecond:
-		return &FieldError{field + "interval", fmt.Sprintf("%s: want at least 1ms", t.Interval)}
-	case t.MaxBytes < 64<<10:
-		return &FieldError{field + "max_bytes", fmt.Sprintf("%d: want at least 64KiB", t.MaxBytes)}
-	case t.Timeout < time.Second || t.Timeout > 15*time.Minute:
-		return &FieldError{field + "timeout", fmt.Sprintf("%s: want 1s to 15m", t.Timeout)}
-	case t.Interval > t.Timeout/2:
-		return &FieldError{field + "interval", fmt.Sprintf("%s: want at most half of kafka.transaction.timeout = %s", t.Interval, t.Timeout)}
-	}
-	return nil
 }

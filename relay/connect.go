@@ -114,6 +114,24 @@ func inRelayYAML(err error) error {
 }
 
 func (c *Config) publisher(log *slog.Logger) (publisher.Config, error) {
+	p := c.sink(log)
+	if c.Kafka.SASL != (SASLConfig{}) {
+		password, err := c.Kafka.SASL.password()
+		if err != nil {
+			return p, err
+		}
+		p.SASL = publisher.SASL{Mechanism: c.Kafka.SASL.Mechanism, Username: c.Kafka.SASL.Username, Password: password}
+	}
+	if c.Kafka.Insecure && c.Kafka.TLS == (TLSConfig{}) {
+		return p, nil
+	}
+	conf, err := c.Kafka.TLS.load()
+	p.TLS = conf
+	return p, err
+}
+
+// sink is the publisher's configuration without what files hold.
+func (c *Config) sink(log *slog.Logger) publisher.Config {
 	p := publisher.Config{
 		Brokers: c.Kafka.Brokers, ClientID: orDefault(c.Kafka.ClientID, "onceward-"+c.Name), Insecure: c.Kafka.Insecure,
 		Compression: c.Kafka.Compression, MaxMessageBytes: int(c.Kafka.MaxMessageBytes),
@@ -132,44 +150,52 @@ func (c *Config) publisher(log *slog.Logger) (publisher.Config, error) {
 			Topic: r.Topic,
 		})
 	}
-	if c.Kafka.SASL != (SASLConfig{}) {
-		password, err := secret.File("kafka.sasl.password_file", c.Kafka.SASL.PasswordFile)
-		if err != nil {
-			return p, err
-		}
-		p.SASL = publisher.SASL{Mechanism: c.Kafka.SASL.Mechanism, Username: c.Kafka.SASL.Username, Password: password}
-	}
-	if c.Kafka.Insecure && c.Kafka.TLS == (TLSConfig{}) {
-		return p, nil
-	}
-	conf, err := c.Kafka.TLS.load()
-	p.TLS = conf
-	return p, err
+	return p
+}
+
+func (s SASLConfig) password() (string, error) {
+	return secret.File("kafka.sasl.password_file", s.PasswordFile)
 }
 
 func (t TLSConfig) load() (*tls.Config, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
-	if t.CAFile != "" {
-		pem, err := os.ReadFile(t.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("read kafka.tls.ca_file: %w", err)
-		}
-		conf.RootCAs = x509.NewCertPool()
-		if !conf.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, &FieldError{"kafka.tls.ca_file", t.CAFile + " holds no certificate in PEM form"}
-		}
+	var err error
+	if conf.RootCAs, err = t.roots(); err != nil {
+		return nil, err
 	}
+	conf.Certificates, err = t.certificates()
+	return conf, err
+}
+
+// roots verify the brokers; nil are the system's.
+func (t TLSConfig) roots() (*x509.CertPool, error) {
+	if t.CAFile == "" {
+		return nil, nil //nolint:nilnil // as crypto/tls has it
+	}
+	pem, err := os.ReadFile(t.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("read kafka.tls.ca_file: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, &FieldError{"kafka.tls.ca_file", t.CAFile + " holds no certificate in PEM form"}
+	}
+	return roots, nil
+}
+
+// certificates identify the relay, if there are any.
+func (t TLSConfig) certificates() ([]tls.Certificate, error) {
 	if (t.CertFile == "") != (t.KeyFile == "") {
-		return nil, errors.New("config: kafka.tls: cert_file and key_file go together")
+		return nil, &FieldError{"kafka.tls", "cert_file and key_file go together"}
 	}
-	if t.CertFile != "" {
-		cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("load kafka.tls.cert_file: %w", err)
-		}
-		conf.Certificates = []tls.Certificate{cert}
+	if t.CertFile == "" {
+		return nil, nil
 	}
-	return conf, nil
+	cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("load kafka.tls.cert_file: %w", err)
+	}
+	return []tls.Certificate{cert}, nil
 }
 
 // verified returns the DSN if it is sslmode=verify-full, or may be less.

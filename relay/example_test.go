@@ -10,12 +10,16 @@ import (
 	"github.com/onceward/onceward/relay"
 )
 
-// What a relay would refuse at its start names the field.
+// What a relay would refuse at its start names the fields.
 func ExampleConfig_Validate() {
 	cfg := relay.Default()
 	cfg.Name = "Orders!"
+	cfg.Postgres.DSNFile = "/run/secrets/orders-dsn"
+	cfg.Routes = []relay.RouteConfig{{Topic: "{namespace}.{aggregate_type}"}}
 	fmt.Println(cfg.Validate())
-	// Output: config: name: "Orders!": want 1 to 54 characters of a-z, 0-9 and _
+	// Output:
+	// config: name: "Orders!": want 1 to 54 characters of a-z, 0-9 and _
+	// config: kafka.brokers: empty; list at least one host:port
 }
 
 // A program that is a relay beside whatever else it is. Another one with the same

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
-	"github.com/xrash/smetrics"
 
 	"github.com/onceward/onceward/internal/buildinfo"
 	"github.com/onceward/onceward/internal/operator"
@@ -134,7 +133,7 @@ func unknownCommand(c *cli.Context) error {
 	if given == "" {
 		return usage("%s: a command is missing; want one of %s", c.Command.HelpName, strings.Join(commandNames(commands), ", "))
 	}
-	return usage("unknown command %s; did you mean %q?", secret.Argument(given), nearest(given, commandNames(commands)))
+	return usage("unknown command %s; did you mean %q?", secret.Argument(given), terminal.Nearest(given, commandNames(commands)))
 }
 
 func commandNames(commands []*cli.Command) []string {
@@ -160,8 +159,8 @@ func badFlag(c *cli.Context, err error, _ bool) error {
 	for _, f := range c.Command.Flags {
 		known = append(known, f.Names()...)
 	}
-	meant := nearest(given, known)
-	if smetrics.WagnerFischer(given, meant, 1, 1, 1) > max(2, len(given)/2) { // another word
+	meant := terminal.Nearest(given, known)
+	if !terminal.Resembles(given, meant) {
 		return usage("%s: unknown flag --%s", c.Command.HelpName, given)
 	}
 	return usage("%s: unknown flag --%s; did you mean --%s?", c.Command.HelpName, given, meant)

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/urfave/cli/v2"
 )
 
 const someKey = "payments:0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"
@@ -24,7 +26,7 @@ func TestWrongCalls(t *testing.T) {
 	long := strings.Repeat("x", maxReason+1)
 	t.Setenv(dsnVariable, "")
 	for call1, want := range map[string]string{
-		"":                                     "a command is missing; want one of migrate, status, doctor, list, show, replay, dead, gap, adopt, retire, pause, resume, skip, processed, fences, windows, partitions, audit, config, completion",
+		"":                                     "a command is missing; want one of migrate, status, doctor, list, show, replay, dead, gap, adopt, retire, pause, resume, skip, processed, fences, windows, partitions, topics, audit, config, completion",
 		"migrat up":                            `unknown command "migrat"; did you mean "migrate"?`,
 		"migrate":                              "a command is missing; want one of up, down, status, roles",
 		"migrate upp --side outbox":            `unknown command "upp"; did you mean "up"?`,
@@ -207,7 +209,18 @@ func TestFlagsFirst(t *testing.T) {
 	require.Empty(t, flagsFirst(commands, nil))
 }
 
-func TestNearest(t *testing.T) {
-	require.Equal(t, "status", nearest("statsu", []string{"migrate", "status", "show"}))
-	require.Empty(t, nearest("x", nil))
+// A mistyped flag is never told to switch security off.
+func TestNoFlagIsProposedThatIsInsecure(t *testing.T) {
+	var visit func(commands []*cli.Command, path []string)
+	visit = func(commands []*cli.Command, path []string) {
+		for _, c := range commands {
+			called := append(slices.Clone(path), c.Name)
+			visit(c.Subcommands, called)
+			for _, given := range []string{"insecur", "inssecure", "nsecure", "insecured"} {
+				_, _, stderr := call(t, append(slices.Clone(called), "--"+given)...)
+				require.NotContains(t, stderr, "mean --insecure", called)
+			}
+		}
+	}
+	visit(newApp(nil, nil).Commands, nil)
 }

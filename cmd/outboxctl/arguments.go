@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
-	"github.com/xrash/smetrics"
 
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/secret"
@@ -82,21 +81,6 @@ func takesValue(c *cli.Command, arg string) bool {
 		}
 	}
 	return false
-}
-
-// nearest returns the name with the smallest edit distance; never one that switches
-// security off.
-func nearest(given string, names []string) string {
-	best, distance := "", 1<<30
-	for _, n := range names {
-		if strings.Contains(n, "insecure") {
-			continue
-		}
-		if d := smetrics.WagnerFischer(given, n, 1, 1, 1); d < distance {
-			best, distance = n, d
-		}
-	}
-	return best
 }
 
 // noArgument refuses positional arguments; instead says what may be meant, or is

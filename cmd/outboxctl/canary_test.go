@@ -133,11 +133,11 @@ func TestAMisplacedSecretIsNotPrinted(t *testing.T) {
 	for _, text := range canary.Misplaced() {
 		quoted := strconv.Quote(text)
 		for _, yaml := range []string{
-			"name: orders\npostgres: {dsn_file: " + quoted + "}\nkafka: {brokers: [k], insecure: true}\nroutes: [{topic: t}]\n",
-			"name: orders\npostgres: {dsn: \"host=127.0.0.1 port=1\", insecure: true, maintenance_dsn_file: " + quoted + "}\nkafka: {brokers: [k], insecure: true}\nroutes: [{topic: t}]\n",
+			"name: orders\npostgres: {dsn_file: " + quoted + "}\nkafka: {brokers: [\"k:1\"], insecure: true}\nroutes: [{topic: t}]\n",
+			"name: orders\npostgres: {dsn: \"host=127.0.0.1 port=1\", insecure: true, maintenance_dsn_file: " + quoted + "}\nkafka: {brokers: [\"k:1\"], insecure: true}\nroutes: [{topic: t}]\n",
 			"name: orders\npostgres: {dsn: \"host=127.0.0.1 port=1\", insecure: true}\nkafka: {brokers: [\"127.0.0.1:1\"], insecure: true, sasl: {mechanism: PLAIN, username: u, password_file: " + quoted + "}}\nroutes: [{topic: t}]\n",
-			"name: orders\npostgres: {dsn: {url: " + quoted + "}}\nkafka: {brokers: [k], insecure: true}\nroutes: [{topic: t}]\n",
-			"name: orders\npostgres: " + quoted + "\nkafka: {brokers: [k], insecure: true}\nroutes: [{topic: t}]\n",
+			"name: orders\npostgres: {dsn: {url: " + quoted + "}}\nkafka: {brokers: [\"k:1\"], insecure: true}\nroutes: [{topic: t}]\n",
+			"name: orders\npostgres: " + quoted + "\nkafka: {brokers: [\"k:1\"], insecure: true}\nroutes: [{topic: t}]\n",
 			quoted, text,
 		} {
 			require.NoError(t, os.WriteFile(config, []byte(yaml), 0o600))

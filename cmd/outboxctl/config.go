@@ -1,10 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"log/slog"
 	"os"
 	"reflect"
 	"strings"
@@ -47,26 +44,27 @@ type configReport struct {
 	File        string   `json:"file"`
 	OK          bool     `json:"ok"`
 	Problems    []string `json:"problems"`
+	Notes       []string `json:"notes"`
 	Relay       string   `json:"relay,omitempty"`
 	Slot        string   `json:"slot,omitempty"`
 	Publication string   `json:"publication,omitempty"`
 }
 
 func configCheck(c *cli.Context) error {
-	cfg, err := loadConfig(c)
-	var wrongCall *usageError
-	if errors.As(err, &wrongCall) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+	if err := wantConfig(c); err != nil {
 		return err
 	}
-	report := configReport{File: c.String("config"), Problems: []string{}}
-	if err == nil {
-		report.Relay, report.Slot, report.Publication = cfg.Name, cfg.SlotName(), cfg.PublicationName()
-		err = checkConfig(&cfg)
-	}
+	cfg, found, err := config.Check(c.String("config"), os.Environ())
 	if err != nil {
-		report.Problems = append(report.Problems, err.Error())
+		return err
 	}
-	report.OK = len(report.Problems) == 0
+	report := configReport{
+		File: c.String("config"), OK: len(found.Problems) == 0,
+		Problems: append([]string{}, found.Problems...), Notes: append([]string{}, found.Notes...),
+	}
+	if report.OK {
+		report.Relay, report.Slot, report.Publication = cfg.Name, cfg.SlotName(), cfg.PublicationName()
+	}
 	return judge(write(c, report, printConfig), !report.OK)
 }
 
@@ -77,31 +75,32 @@ func printConfig(p *page, r configReport) {
 	for _, problem := range r.Problems {
 		p.line("! %s", problem)
 	}
+	for _, note := range r.Notes {
+		p.line("note: %s", note)
+	}
+}
+
+// wantConfig checks a call that reads --config.
+func wantConfig(c *cli.Context) error {
+	if err := checkOutput(c); err != nil {
+		return err
+	}
+	if c.String("config") == "" {
+		return usage("%s: --config is missing; want the relay's configuration file", c.Command.HelpName)
+	}
+	if c.Command.ArgsUsage == "" && c.Args().Present() {
+		return usage("%s takes no argument, got %s", c.Command.HelpName, secret.Argument(c.Args().First()))
+	}
+	return nil
 }
 
 // loadConfig reads the file of --config over the defaults and under the
 // environment, as the relay does.
 func loadConfig(c *cli.Context) (relay.Config, error) {
-	if err := checkOutput(c); err != nil {
+	if err := wantConfig(c); err != nil {
 		return relay.Config{}, err
 	}
-	if c.String("config") == "" {
-		return relay.Config{}, usage("%s: --config is missing; want the relay's configuration file", c.Command.HelpName)
-	}
-	if c.Command.ArgsUsage == "" && c.Args().Present() {
-		return relay.Config{}, usage("%s takes no argument, got %s", c.Command.HelpName, secret.Argument(c.Args().First()))
-	}
 	return config.Load(c.String("config"), os.Environ())
-}
-
-// checkConfig looks at what the relay looks at when it connects: files of
-// secrets and certificates, and the routes.
-func checkConfig(cfg *relay.Config) error {
-	if _, err := cfg.DSN(); err != nil {
-		return err
-	}
-	_, err := cfg.Publisher(slog.New(slog.DiscardHandler))
-	return err
 }
 
 func configPrint(c *cli.Context) error {

@@ -4,11 +4,14 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/jsonschema"
 	"github.com/onceward/onceward/relay"
 	"github.com/onceward/onceward/relay/config"
 )
@@ -37,7 +40,7 @@ func TestConfigCheck(t *testing.T) {
 		"broken DSN":          {strings.Replace(relayYAML, ":5433", ":port", 1), "postgres.dsn: port: want 1 to 65535"},
 		"DSN of a wrong type": {strings.Replace(relayYAML, `"postgres://`, `{url: "postgres://`, 1), ""},
 		"no secret":           {relayYAML + "topics: {allow: [x]}\n", ""},
-		"missing file":        {strings.Replace(relayYAML, "insecure: true}\nroutes", "insecure: true, sasl: {mechanism: PLAIN, username: u, password_file: /nowhere/password}}\nroutes", 1), "read kafka.sasl.password_file"},
+		"half a login":        {strings.Replace(relayYAML, "insecure: true}\nroutes", "insecure: true, sasl: {mechanism: PLAIN, username: u}}\nroutes", 1), "kafka.sasl.password_file: is missing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := configFile(t, tc.text)
@@ -57,6 +60,38 @@ func TestConfigCheck(t *testing.T) {
 	code, _, stderr := call(t, "config", "check", "--config", "/nowhere/relay.yaml")
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, stderr, "no such file")
+}
+
+// TestConfigCheckOfBadFiles: the files of relay/config say what is to be said of them.
+func TestConfigCheckOfBadFiles(t *testing.T) {
+	configFile(t, "") // without the environment's database
+	files, err := filepath.Glob("../../relay/config/testdata/bad/*.yaml")
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(files), 25)
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		code, stdout, stderr := call(t, "config", "check", "--config", path)
+		require.Equal(t, exitWrong, code, "%s: %s", path, stderr)
+		wants := regexp.MustCompile(`(?m)^# want: (.*)$`).FindAllStringSubmatch(string(text), -1)
+		for _, want := range wants {
+			require.Contains(t, stdout, "! "+want[1]+"\n", path)
+		}
+		require.Equal(t, len(wants), strings.Count(stdout, "! "), stdout)
+	}
+}
+
+// The file of a secret that is not here is no reason to refuse a configuration.
+func TestConfigCheckWithoutSecrets(t *testing.T) {
+	gone := filepath.Join(t.TempDir(), "password")
+	path := configFile(t, strings.Replace(relayYAML, "insecure: true}\nroutes", "insecure: true, sasl: {mechanism: PLAIN, username: u, password_file: "+gone+"}}\nroutes", 1))
+	code, stdout, stderr := call(t, "config", "check", "--config", path)
+	require.Equal(t, exitFine, code, stdout+stderr)
+	require.Contains(t, stdout, "is fine: relay orders, slot onceward_orders")
+	require.Contains(t, stdout, "note: read kafka.sasl.password_file "+gone+": no such file or directory; what it holds is not checked\n")
+	_, stdout, _ = call(t, "config", "check", "--config", path, "--output", "json")
+	require.Contains(t, stdout, `"notes": [`)
+	require.Contains(t, stdout, `"problems": []`)
 }
 
 // TestReplayToATopicThatIsNotAllowed: the relay would hold it; who orders it with the
@@ -90,6 +125,14 @@ func TestConfigPrintIsWhatTheRelaySees(t *testing.T) {
 	require.NoError(t, err, stdout)
 	got.Postgres.DSN = want.Postgres.DSN
 	require.Equal(t, flat(want), flat(got))
+
+	text, err := os.ReadFile("../../docs/relay.schema.json")
+	require.NoError(t, err)
+	schema, err := jsonschema.Parse(text)
+	require.NoError(t, err)
+	document, err := yaml.Parser().Unmarshal([]byte(stdout))
+	require.NoError(t, err)
+	require.Empty(t, schema.Check(document), "an editor takes it, too")
 
 	code, stdout, _ = call(t, "config", "print", "--config", path, "--output", "json")
 	require.Equal(t, exitFine, code)

@@ -17,7 +17,13 @@ import (
 type DSNError struct {
 	Field   string // where it was given, e.g. postgres.dsn
 	Problem string // what is wrong, in kind
+
+	system error // of a file that it names and that cannot be read
 }
+
+// Unwrap returns what the system said of a file that the string names; nil where
+// something else is wrong.
+func (e *DSNError) Unwrap() error { return e.system }
 
 // Error implements error.
 func (e *DSNError) Error() string {
@@ -73,6 +79,7 @@ func ParseError(field string, err error) error {
 	}
 	if file, ok := errors.AsType[*fs.PathError](err); ok {
 		e.Problem += fmt.Sprintf(": %s: %v", Path(file.Path), file.Err)
+		e.system = file.Err
 	}
 	return e
 }

@@ -134,3 +134,11 @@ func TestArgument(t *testing.T) {
 		require.NotContains(t, Argument(text), canary.Word, text)
 	}
 }
+
+// Who checks a string where its files are not can tell that from a wrong one.
+func TestAParseErrorWrapsWhatTheSystemSaid(t *testing.T) {
+	_, err := pgconn.ParseConfig("host=127.0.0.1 sslmode=verify-full sslrootcert=/nowhere/x")
+	require.ErrorIs(t, ParseError("f", err), os.ErrNotExist)
+	_, err = pgconn.ParseConfig("host=127.0.0.1 port=x")
+	require.NoError(t, errors.Unwrap(ParseError("f", err)))
+}

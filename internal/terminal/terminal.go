@@ -5,7 +5,8 @@
 // And it makes it safe to be pasted: a printed command means what it says, whatever
 // the text in it.
 //
-// And it writes times, lengths and sizes as a person reads them.
+// And it writes times, lengths and sizes as a person reads them, and finds the name
+// that a mistyped one may stand for.
 //
 // It is pure.
 package terminal

@@ -24,9 +24,9 @@ const (
 	defaultLockTimeout = 3 * time.Second
 )
 
-// maxDays bounds both directions: ten years of daily partitions are more
+// MaxDays bounds both directions: ten years of daily partitions are more
 // than PostgreSQL plans well with.
-const maxDays = 3660
+const MaxDays = 3660
 
 // Config says what [Maintain] makes and keeps. Days are UTC days of the
 // database's clock.
@@ -69,10 +69,10 @@ func (c Config) withDefaults() (Config, error) {
 	c.Keep = cmp.Or(c.Keep, DefaultKeep)
 	c.LockTimeout = cmp.Or(c.LockTimeout, defaultLockTimeout)
 	switch {
-	case c.Ahead < 1 || c.Ahead > maxDays:
-		return c, &ConfigError{"Ahead", fmt.Sprintf("%d: want 1 to %d days", c.Ahead, maxDays)}
-	case c.Keep < 1 || c.Keep > maxDays:
-		return c, &ConfigError{"Keep", fmt.Sprintf("%d: want 1 to %d days", c.Keep, maxDays)}
+	case c.Ahead < 1 || c.Ahead > MaxDays:
+		return c, &ConfigError{"Ahead", fmt.Sprintf("%d: want 1 to %d days", c.Ahead, MaxDays)}
+	case c.Keep < 1 || c.Keep > MaxDays:
+		return c, &ConfigError{"Keep", fmt.Sprintf("%d: want 1 to %d days", c.Keep, MaxDays)}
 	case c.LockTimeout < time.Millisecond:
 		return c, &ConfigError{"LockTimeout", fmt.Sprintf("%s: want at least 1ms", c.LockTimeout)}
 	}

@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"reflect"
+	"regexp"
 	"strings"
 	"time"
 
@@ -18,17 +19,19 @@ type configField struct {
 	kind     string // text, size, duration, number, yes or no, list of texts, list, map
 	fallback string // the default, as one would write it
 	doc      string
+	asked    relay.Constraint // of the value; of each item of a list of texts: items
+	items    relay.Constraint
 	children []configField // of a list or map
 }
 
 // readFields reads the doc comments of the file and joins them with the types
-// and defaults of relay.Config.
+// and defaults of relay.Config, and with what is asked of its values.
 func readFields(path string) ([]configField, error) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
 	if err != nil {
 		return nil, err
 	}
-	docs := make(map[string]string) // Type.Field → comment
+	r := reader{docs: make(map[string]string), asked: make(map[string]relay.Constraint)}
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.TypeSpec)
 		if !ok {
@@ -37,29 +40,88 @@ func readFields(path string) ([]configField, error) {
 		if s, ok := spec.Type.(*ast.StructType); ok {
 			for _, f := range s.Fields.List {
 				for _, name := range f.Names {
-					docs[spec.Name.Name+"."+name.Name] = strings.Join(strings.Fields(f.Doc.Text()), " ")
+					r.docs[spec.Name.Name+"."+name.Name] = strings.Join(strings.Fields(f.Doc.Text()), " ")
 				}
 			}
 		}
 		return true
 	})
-	return describe(reflect.ValueOf(relay.Default()), "", docs), nil
+	for _, c := range relay.Constraints() {
+		r.asked[c.Key] = c
+	}
+	return r.describe(reflect.ValueOf(relay.Default()), ""), nil
 }
 
-func describe(v reflect.Value, prefix string, docs map[string]string) []configField {
+// reader has what is known of a field beside its type.
+type reader struct {
+	docs  map[string]string // Type.Field → comment
+	asked map[string]relay.Constraint
+}
+
+func (r *reader) describe(v reflect.Value, prefix string) []configField {
 	var out []configField
+	keys := keysOf(v.Type())
 	for f, value := range v.Fields() {
-		c := configField{path: prefix + f.Tag.Get("koanf"), doc: docs[v.Type().Name()+"."+f.Name]}
+		c := configField{path: prefix + f.Tag.Get("koanf"), doc: inWordsOfTheFile(r.docs[v.Type().Name()+"."+f.Name], f.Name, keys)}
+		c.asked, c.items = r.asked[c.path], r.asked[c.path+"[]"]
 		c.kind, c.fallback = kindOf(value)
 		switch c.kind {
 		case "map":
-			c.children = describe(value, c.path+".", docs)
+			c.children = r.describe(value, c.path+".")
 		case "list":
-			c.children = describe(reflect.Zero(value.Type().Elem()), c.path+"[].", docs)
+			c.children = r.describe(reflect.Zero(value.Type().Elem()), c.path+"[].")
 		}
 		out = append(out, c)
 	}
 	return out
+}
+
+// keysOf are the keys of the file by the names of the fields.
+func keysOf(t reflect.Type) map[string]string {
+	keys := make(map[string]string)
+	for f := range t.Fields() {
+		keys[f.Name] = f.Tag.Get("koanf")
+	}
+	return keys
+}
+
+// A comment that begins with its field's name goes on with a verb; what follows "is" may
+// stand for the whole.
+var (
+	oneWord    = regexp.MustCompile(`^([A-Z][a-z]+|[A-Z]+)$`) // TLS is one, too
+	verb       = regexp.MustCompile(`^[a-z]+s$`)
+	paraphrase = regexp.MustCompile(`^is (a|the|how|after) `)
+)
+
+// inWordsOfTheFile turns a field's comment into what somebody reads who knows the keys
+// of the file, and not the names of Go.
+func inWordsOfTheFile(doc, field string, keys map[string]string) string {
+	first, rest, _ := strings.Cut(doc, " ")
+	second, _, _ := strings.Cut(rest, " ")
+	switch {
+	case first != field:
+	case paraphrase.MatchString(rest):
+		doc = capital(strings.TrimPrefix(rest, "is "))
+	case second == "is" || second == "and":
+		doc = "`" + keys[field] + "` " + rest
+	case verb.MatchString(second):
+		doc = capital(rest)
+	case !oneWord.MatchString(field):
+		doc = capital(strings.ReplaceAll(keys[field], "_", " ")) + " " + rest
+	}
+	for name, key := range keys {
+		if !oneWord.MatchString(name) {
+			doc = regexp.MustCompile(`\b`+name+`\b`).ReplaceAllString(doc, "`"+key+"`")
+		}
+	}
+	return doc
+}
+
+func capital(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
 }
 
 // kindOf says what a value is and what it is by default.

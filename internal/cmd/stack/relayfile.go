@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"text/template"
@@ -9,6 +11,7 @@ import (
 
 // relaySettings are what relay.yaml has of this stack.
 type relaySettings struct {
+	Schema  string // where it is for whoever reads relay.yaml
 	Name    string
 	DSNFile string
 	Brokers []string
@@ -19,7 +22,8 @@ type relaySettings struct {
 // double-quoted strings for the paths and addresses that stand here.
 var relayTemplate = template.Must(template.New("relay.yaml").
 	Funcs(template.FuncMap{"quote": strconv.Quote}).
-	Parse(`# Written by make stack: docs/configuration.md has every key. Both servers listen on
+	Parse(`# yaml-language-server: $schema={{.Schema}}
+# Written by make stack: docs/configuration.md has every key. Both servers listen on
 # loopback only and speak no TLS, which is why insecure is said of them.
 name: {{quote .Name}}
 postgres:
@@ -49,4 +53,19 @@ func relayConfig(settings relaySettings) (string, error) {
 		return "", fmt.Errorf("write relay.yaml: %w", err)
 	}
 	return text.String(), nil
+}
+
+// schemaFrom returns where the schema is for an editor of a file in dir, when the
+// program runs in the project's folder.
+func schemaFrom(dir string) (string, error) {
+	here, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("look for the schema: %w", err)
+	}
+	dir, err = filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("look for the schema: %w", err)
+	}
+	path, err := filepath.Rel(dir, filepath.Join(here, "docs", "relay.schema.json"))
+	return filepath.ToSlash(path), err
 }

@@ -4,16 +4,19 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/jsonschema"
 	"github.com/onceward/onceward/relay/config"
 )
 
 func TestTheRelayTakesTheFileThatIsWritten(t *testing.T) {
 	text, err := relayConfig(relaySettings{
-		Name: relayName, DSNFile: `/a folder/with "quotes" and \/producer.dsn`, Brokers: []string{"127.0.0.1:1", "127.0.0.1:2"}, Admin: "127.0.0.1:3",
+		Schema: "../docs/relay.schema.json", Name: relayName, DSNFile: `/a folder/with "quotes" and \/producer.dsn`, Brokers: []string{"127.0.0.1:1", "127.0.0.1:2"}, Admin: "127.0.0.1:3",
 	})
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "relay.yaml")
@@ -24,6 +27,22 @@ func TestTheRelayTakesTheFileThatIsWritten(t *testing.T) {
 	require.Equal(t, []string{"127.0.0.1:1", "127.0.0.1:2"}, cfg.Kafka.Brokers)
 	require.True(t, cfg.Topics.Create)
 	require.Equal(t, "127.0.0.1:3", cfg.Admin.Listen)
+
+	require.True(t, strings.HasPrefix(text, "# yaml-language-server: $schema=../docs/relay.schema.json\n"), text)
+	written, err := os.ReadFile("../../../docs/relay.schema.json")
+	require.NoError(t, err)
+	schema, err := jsonschema.Parse(written)
+	require.NoError(t, err)
+	document, err := yaml.Parser().Unmarshal([]byte(text))
+	require.NoError(t, err)
+	require.Empty(t, schema.Check(document))
+}
+
+func TestTheSchemaIsNamedFromWhereTheFileIs(t *testing.T) {
+	t.Chdir(t.TempDir())
+	path, err := schemaFrom(".stack")
+	require.NoError(t, err)
+	require.Equal(t, "../docs/relay.schema.json", path)
 }
 
 func TestAStackWithoutProgramsSaysHowToMakeThem(t *testing.T) {

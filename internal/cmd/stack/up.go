@@ -115,8 +115,13 @@ func (s *stack) start(ctx context.Context, version string) error {
 		return err
 	}
 	defer admin.Release() //nolint:errcheck // the relay is told the port, not given it
+	schema, err := schemaFrom(s.dir)
+	if err != nil {
+		return err
+	}
 	text, err := relayConfig(relaySettings{
-		Name: relayName, DSNFile: s.path(relayFile), Brokers: kafka.Addrs(), Admin: loopback.Address(admin.Ports()[0]),
+		Schema: schema, Name: relayName, DSNFile: s.path(relayFile), Brokers: kafka.Addrs(),
+		Admin: loopback.Address(admin.Ports()[0]),
 	})
 	if err != nil {
 		return err

@@ -1,0 +1,54 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/onceward/onceward/relay"
+)
+
+// Report is what [Check] has found.
+type Report struct {
+	// Problems keep the relay from starting. Each is one thing to mend, and names its
+	// key as the file has it.
+	Problems []string
+	// Notes say what could not be looked at here.
+	Notes []string
+}
+
+// Check reads what [Load] reads and looks at what a relay looks at before it
+// connects. It finds all at once. A file of a secret or a certificate that cannot be
+// read here is a note: a file is often checked where secrets are not. The error is of
+// the configuration file itself.
+func Check(path string, environ []string, settings ...string) (relay.Config, Report, error) {
+	data, err := os.ReadFile(path) //nolint:gosec // G304: the operator names the file
+	if err != nil {
+		return relay.Config{}, Report{}, fmt.Errorf("read config: %w", err)
+	}
+	cfg, found := read(data, environ, settings)
+	var report Report
+	for _, err := range found.errs {
+		report.Problems = append(report.Problems, problem(err))
+	}
+	if found.unread {
+		return cfg, report, nil
+	}
+	for _, err := range cfg.Problems() {
+		var field *relay.FieldError
+		var system syscall.Errno
+		switch {
+		case errors.As(err, &field) && found.explain(field.Field):
+		case errors.As(err, &system):
+			report.Notes = append(report.Notes, err.Error()+"; what it holds is not checked")
+		default:
+			report.Problems = append(report.Problems, problem(err))
+		}
+	}
+	return cfg, report, nil
+}
+
+// problem is an error as a list of problems has it.
+func problem(err error) string { return strings.TrimPrefix(err.Error(), "config: ") }

@@ -1,0 +1,151 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/jsonschema"
+)
+
+func schema(t *testing.T) jsonschema.Schema {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "relay.schema.json"))
+	require.NoError(t, err)
+	s, err := jsonschema.Parse(text)
+	require.NoError(t, err)
+	return s
+}
+
+// judged by the schema, and by [Check].
+func judged(t *testing.T, path string) (bySchema []string, report Report) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	if document, err := yaml.Parser().Unmarshal(text); err == nil {
+		bySchema = schema(t).Check(document)
+	}
+	_, report, err = Check(path, nil)
+	require.NoError(t, err)
+	return bySchema, report
+}
+
+// TestEveryBadFileIsRefused: each of testdata/bad says in its first lines what Check has
+// against it, each thing once and nothing else, and whether the schema is blind to it.
+func TestEveryBadFileIsRefused(t *testing.T) {
+	files, err := filepath.Glob("testdata/bad/*.yaml")
+	require.NoError(t, err)
+	seen := 0
+	for _, path := range files {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			text, err := os.ReadFile(path)
+			require.NoError(t, err)
+			var want []string
+			blind := false
+			for line := range strings.Lines(string(text)) {
+				if problem, ok := strings.CutPrefix(strings.TrimSpace(line), "# want: "); ok {
+					want = append(want, problem)
+				}
+				blind = blind || strings.HasPrefix(line, "# blind: ")
+			}
+			require.NotEmpty(t, want)
+			bySchema, report := judged(t, path)
+			require.ElementsMatch(t, want, report.Problems)
+			for _, problem := range report.Problems {
+				require.NotRegexp(t, goNames, strings.TrimPrefix(problem, "parse YAML"), "names of Go")
+				require.NotRegexp(t, `mean \S*insecure`, problem)
+			}
+			require.Equal(t, blind, len(bySchema) == 0, "the schema says %v", bySchema)
+			if !blind {
+				seen++
+			}
+		})
+	}
+	require.GreaterOrEqual(t, len(files), 25)
+	require.GreaterOrEqual(t, seen, 22, "the schema sees too little")
+}
+
+// goNames are fields of Go, types in quotes, and functions of its library.
+var goNames = regexp.MustCompile(`\b[A-Z]\w*(\.|\[\d+\])[A-Z]|\b(Brokers|Routes|Topics|SASL|TLS)\b|'(bool|int|int64|string)'|strconv|time: |mapstructure`)
+
+// TestEveryGoodFileIsTaken: also the one of the README.
+func TestEveryGoodFileIsTaken(t *testing.T) {
+	files, err := filepath.Glob("testdata/good/*.yaml")
+	require.NoError(t, err)
+	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	require.NoError(t, err)
+	snippet := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(readme)
+	require.NotNil(t, snippet)
+	require.Contains(t, string(snippet[1]), "routes:")
+	require.Contains(t, string(snippet[1]), "# yaml-language-server: $schema=https://raw.githubusercontent.com/onceward/onceward/main/docs/relay.schema.json\n")
+	path := filepath.Join(t.TempDir(), "relay.yaml")
+	require.NoError(t, os.WriteFile(path, snippet[1], 0o600))
+	for _, path := range append(files, path) {
+		bySchema, report := judged(t, path)
+		require.Empty(t, bySchema, path)
+		require.Empty(t, report.Problems, path)
+	}
+}
+
+// Where secrets are not, each of their files is a note, and what is written is checked.
+func TestFilesOfSecretsNeedNotBeThere(t *testing.T) {
+	_, report, err := Check("testdata/good/every-kind.yaml", nil)
+	require.NoError(t, err)
+	require.Empty(t, report.Problems)
+	require.Len(t, report.Notes, 5)
+	for i, key := range []string{"postgres.dsn_file", "postgres.maintenance_dsn_file", "kafka.sasl.password_file", "kafka.tls.ca_file", "kafka.tls.cert_file"} {
+		require.Regexp(t, key+".*no such file or directory; what it holds is not checked$", report.Notes[i])
+	}
+
+	// One that is there is read.
+	file := filepath.Join(t.TempDir(), "file")
+	for content, wants := range map[string][]string{
+		"":                                    {"read postgres.dsn_file " + file + ": it is empty", "read kafka.sasl.password_file " + file + ": it is empty", "kafka.tls.ca_file: " + file + " holds no certificate"},
+		"host=db":                             {"postgres.dsn_file: the connection is not sslmode=verify-full", "kafka.tls.ca_file: "},
+		"host=db port=x password=S3CR3T":      {"postgres.dsn_file: port: want 1 to 65535", "kafka.tls.ca_file: "},
+		"host=db sslmode=verify-full port=12": {"kafka.tls.ca_file: "},
+	} {
+		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
+		config := filepath.Join(t.TempDir(), "relay.yaml")
+		text := strings.NewReplacer(`postgres: {dsn: "host=db sslmode=verify-full"}`, "postgres: {dsn_file: "+file+"}",
+			"{brokers:", "{tls: {ca_file: "+file+"}, sasl: {mechanism: PLAIN, username: u, password_file: "+file+"}, brokers:").Replace(minimal)
+		require.NoError(t, os.WriteFile(config, []byte(text), 0o600))
+		_, report, err := Check(config, nil)
+		require.NoError(t, err)
+		require.Empty(t, report.Notes)
+		require.Len(t, report.Problems, len(wants), report.Problems)
+		for i, want := range wants {
+			require.Contains(t, report.Problems[i], want)
+			require.NotContains(t, report.Problems[i], "S3CR3T")
+		}
+	}
+}
+
+// A certificate that the DSN names is a file of a secret like the others.
+func TestACertificateOfTheDSNNeedNotBeThere(t *testing.T) {
+	_, report, err := Check("testdata/good/emptied-sections.yaml", []string{"ONCEWARD_POSTGRES_DSN=host=db sslmode=verify-full sslrootcert=/run/no.pem"})
+	require.NoError(t, err)
+	require.Empty(t, report.Problems)
+	require.Len(t, report.Notes, 1)
+	require.Contains(t, report.Notes[0], "postgres.dsn: sslrootcert: the file cannot be read: /run/no.pem")
+}
+
+// Check looks at the environment and the settings, too.
+func TestCheckSaysAllOfTheEnvironment(t *testing.T) {
+	_, report, err := Check("testdata/bad/no-dsn.yaml", []string{"ONCEWARD_POSTGRES_DNS=x", "ONCEWARD_KAFKA_MOD=x", "ONCEWARD_LOG_LEVEL=loud"}, "gap=never", "queue.byte=1")
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{
+		"environment variable ONCEWARD_POSTGRES_DNS is not known; did you mean ONCEWARD_POSTGRES_DSN?",
+		"environment variable ONCEWARD_KAFKA_MOD is not known; did you mean ONCEWARD_KAFKA_MODE?",
+		`setting "queue.byte" is not known, or not a single value; did you mean queue.bytes?`,
+		`gap: "never": want one of [repair ask]`,
+		`log.level: "loud": want one of [debug info warn error]`,
+	}, report.Problems)
+	_, _, err = Check("testdata/nowhere.yaml", nil)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}

@@ -1,0 +1,126 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/go-viper/mapstructure/v2"
+
+	"github.com/onceward/onceward/internal/terminal"
+	"github.com/onceward/onceward/relay"
+)
+
+// findings is what is wrong with a configuration before its values are looked at.
+type findings struct {
+	errs   []error
+	unread bool     // it is no YAML: nothing else is known
+	keys   []string // what is said of already: by its name, or as what a mistyped one meant
+}
+
+// failed notes what is wrong with no key.
+func (f *findings) failed(err error) { f.errs = append(f.errs, err) }
+
+// wrong notes what is wrong with a key, once.
+func (f *findings) wrong(key, detail string) {
+	if f.explain(key) {
+		return
+	}
+	f.failed(&relay.FieldError{Field: key, Detail: detail})
+	f.keys = append(f.keys, key)
+}
+
+// mean notes which key a name stands for that is not known, if it is like that one's or
+// begins it: then the key is not also missing.
+func (f *findings) mean(name, like, key string) {
+	if terminal.Resembles(name, like) || strings.HasPrefix(like, name) {
+		f.keys = append(f.keys, key)
+		if key == dsnFileKey {
+			f.keys = append(f.keys, dsnKey) // which is where a missing one is told
+		}
+	}
+}
+
+// explain reports whether what is wrong with a key is said, or follows from what is.
+func (f *findings) explain(key string) bool {
+	return slices.ContainsFunc(f.keys, func(said string) bool {
+		return key == said || strings.HasPrefix(key, said+".") || strings.HasPrefix(key, said+"[") ||
+			strings.HasPrefix(said, key+"[")
+	})
+}
+
+// checkKeys finds keys that no field has.
+func (f *findings) checkKeys(raw map[string]any, t reflect.Type, prefix string) {
+	fields := make(map[string]reflect.Type)
+	for field := range t.Fields() {
+		fields[field.Tag.Get("koanf")] = field.Type
+	}
+	for _, name := range slices.Sorted(maps.Keys(raw)) {
+		field, ok := fields[name]
+		if ok {
+			f.checkValue(raw[name], field, prefix+name)
+			continue
+		}
+		meant := terminal.Nearest(name, keysOf(fields))
+		f.wrong(prefix+name, fmt.Sprintf("unknown key; did you mean %s?", prefix+meant))
+		f.mean(name, meant, prefix+meant)
+	}
+}
+
+func (f *findings) checkValue(value any, t reflect.Type, path string) {
+	switch {
+	case t.Kind() == reflect.Struct:
+		if value == nil {
+			return
+		}
+		m, ok := value.(map[string]any)
+		if !ok {
+			f.wrong(path, "want a map of keys, see the configuration reference")
+			return
+		}
+		f.checkKeys(m, t, path+".")
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
+		list, ok := value.([]any)
+		if !ok {
+			f.wrong(path, "want a list")
+			return
+		}
+		for i, v := range list {
+			f.checkValue(v, t.Elem(), fmt.Sprintf("%s[%d]", path, i))
+		}
+	}
+}
+
+// notDecoded names the fields whose values do not fit. The values are left out: each may
+// be a secret at the wrong place.
+func (f *findings) notDecoded(err error) {
+	switch e := err.(type) { //nolint:errorlint // each error of the tree counts, not the first of a kind
+	case nil:
+	case *mapstructure.DecodeError:
+		f.notFit(e)
+	case interface{ Unwrap() []error }:
+		for _, one := range e.Unwrap() {
+			f.notDecoded(one)
+		}
+	case interface{ Unwrap() error }:
+		f.notDecoded(e.Unwrap())
+	default:
+		f.failed(fmt.Errorf("decode config: %w", err))
+	}
+}
+
+func (f *findings) notFit(decode *mapstructure.DecodeError) {
+	var otherKind *mapstructure.UnconvertibleTypeError
+	var unreadable *mapstructure.ParseError
+	detail := decode.Unwrap().Error()
+	switch {
+	case errors.As(decode, &otherKind):
+		detail = "want " + kindName(otherKind.Expected.Type()) + ", not " + kindName(reflect.TypeOf(otherKind.Value))
+	case errors.As(decode, &unreadable): // the parser's words are Go's
+		detail = "want " + kindName(unreadable.Expected.Type())
+	}
+	f.wrong(decode.Name(), detail)
+}
