@@ -119,7 +119,7 @@ func judgeCheckpoint(topic string, metadata *sarama.TopicMetadata, policy string
 			"give it the other one with `kafka-topics.sh --bootstrap-server %s --alter --topic %s --partitions %d`; nothing that is kept there is lost", server, topic, checkpointWidth)
 	case len(metadata.Partitions) > checkpointWidth:
 		return refuse(fmt.Sprintf("has %d partitions, must have %d", len(metadata.Partitions), checkpointWidth),
-			"it looks like a topic for something else: name another as checkpoint topic, or, if it holds nothing, delete it and create it with `%s`", create)
+			"if nothing else uses it, delete it and create it with `%s`: the relay goes on from relay_state, and may publish up to a checkpoint interval of events again", create)
 	case policy != "" && !strings.Contains(policy, "compact"):
 		return refuse(fmt.Sprintf("has cleanup.policy = %s, must be compact", policy),
 			"set it with `kafka-configs.sh --bootstrap-server %s --alter --entity-type topics --entity-name %s --add-config cleanup.policy=compact`",

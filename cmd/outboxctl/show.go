@@ -16,7 +16,7 @@ func showCommand() *cli.Command {
 	flags := []cli.Flag{
 		outputFlag(),
 		&cli.StringFlag{Name: "relay", Usage: "as the relay called `NAME` has it; without it as the one that is least far"},
-		&cli.DurationFlag{Name: "wait", Usage: "while it is pending or waits for its route, wait, at most for `TIME`"},
+		&cli.DurationFlag{Name: "wait", Usage: "wait until it is there and neither pending nor waiting for its route, at most for `TIME`; exit code 3 when it is not"},
 		&cli.BoolFlag{Name: "payload", Usage: "print the whole payload (in JSON as base64), not only how it begins"},
 		&cli.StringFlag{Name: "consumer-dsn", Usage: "say also what each consumer group did, from the consumer's database at `DSN`"},
 		&cli.StringFlag{Name: "consumer-dsn-file", Usage: "read that connection string from `FILE`"},
@@ -117,6 +117,9 @@ func printShow(p *page, r *events.Life) {
 		{"state", r.State + ": " + r.Why},
 		{"event time", terminal.Stamp(&r.EventTime)},
 	}, rowPairs(r)...)...)
+	if r.Waited != "" {
+		p.line("! so it is still, after %s", r.Waited)
+	}
 	if r.PublishedEdited() {
 		p.line("\nit was published with edited content; the above is what was written: `outboxctl dead show %s` has what was published", r.Key)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"log/slog"
+	"os"
 
 	"github.com/urfave/cli/v2"
 
@@ -19,7 +20,7 @@ type whereabouts struct {
 
 func whereToLook(c *cli.Context) (whereabouts, error) {
 	w, cfg, err := clusterToAsk(c)
-	if err == nil && w.Routed && c.String("dsn") == "" && c.String("dsn-file") == "" {
+	if err == nil && w.Routed && c.String("dsn") == "" && c.String("dsn-file") == "" && os.Getenv(dsnVariable) == "" {
 		w.dsn, err = cfg.DSN()
 	}
 	return w, err

@@ -121,11 +121,11 @@ WHERE d.slot = @slot AND d.letter_id = @letter_id AND d.state = 'open' AND (d.po
 RETURNING namespace, aggregate_type, aggregate_id;
 
 -- name: ReleaseAgain :many
--- ReleaseAgain gives a control that is read again the letters that it had released and that were taken back, except those behind an older letter that holds their aggregate by now.
-WITH claimed AS (
+-- ReleaseAgain gives a control that is read again the letters that it had released and that were taken back, except those behind an older letter that holds their aggregate by now. Both are looked up once: inlined, the second would be for each letter.
+WITH claimed AS MATERIALIZED (
   SELECT c.letter_id, c.namespace, c.aggregate_type, c.aggregate_id, c.position, c.seq, c.holds FROM onceward.dead_letters c
   WHERE c.slot = @slot AND c.control_id = @control_id AND c.state = 'open' AND c.retry_index IS NOT NULL
-), blocker AS (
+), blocker AS MATERIALIZED (
   SELECT o.position, o.seq FROM (SELECT DISTINCT namespace, aggregate_type, aggregate_id FROM claimed) a
   JOIN onceward.dead_letters o ON pg_catalog.hashtextextended(o.aggregate_id, pg_catalog.hashtextextended(o.aggregate_type, pg_catalog.hashtextextended(o.namespace, 0::bigint)))
       = pg_catalog.hashtextextended(a.aggregate_id, pg_catalog.hashtextextended(a.aggregate_type, pg_catalog.hashtextextended(a.namespace, 0::bigint)))

@@ -632,10 +632,10 @@ func (q *Queries) RecordEffect(ctx context.Context, arg RecordEffectParams) erro
 }
 
 const releaseAgain = `-- name: ReleaseAgain :many
-WITH claimed AS (
+WITH claimed AS MATERIALIZED (
   SELECT c.letter_id, c.namespace, c.aggregate_type, c.aggregate_id, c.position, c.seq, c.holds FROM onceward.dead_letters c
   WHERE c.slot = $2 AND c.control_id = $3 AND c.state = 'open' AND c.retry_index IS NOT NULL
-), blocker AS (
+), blocker AS MATERIALIZED (
   SELECT o.position, o.seq FROM (SELECT DISTINCT namespace, aggregate_type, aggregate_id FROM claimed) a
   JOIN onceward.dead_letters o ON pg_catalog.hashtextextended(o.aggregate_id, pg_catalog.hashtextextended(o.aggregate_type, pg_catalog.hashtextextended(o.namespace, 0::bigint)))
       = pg_catalog.hashtextextended(a.aggregate_id, pg_catalog.hashtextextended(a.aggregate_type, pg_catalog.hashtextextended(a.namespace, 0::bigint)))
@@ -662,7 +662,7 @@ type ReleaseAgainRow struct {
 	AggregateID   string
 }
 
-// ReleaseAgain gives a control that is read again the letters that it had released and that were taken back, except those behind an older letter that holds their aggregate by now.
+// ReleaseAgain gives a control that is read again the letters that it had released and that were taken back, except those behind an older letter that holds their aggregate by now. Both are looked up once: inlined, the second would be for each letter.
 func (q *Queries) ReleaseAgain(ctx context.Context, arg ReleaseAgainParams) ([]ReleaseAgainRow, error) {
 	rows, err := q.db.Query(ctx, releaseAgain, arg.SettledAt, arg.Slot, arg.ControlID)
 	if err != nil {

@@ -3,7 +3,10 @@
 package outboxdb_test
 
 import (
+	"context"
+	"errors"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -257,4 +260,33 @@ func TestSlotHealthNamesNoTransactionOfTheRelay(t *testing.T) {
 		require.Equal(t, named, health.OldestTransaction != "", "%s: %s", name, health.OldestTransaction)
 		require.NoError(t, tx.Rollback(t.Context()))
 	}
+}
+
+// explained is a database that tells how it would answer, and does not.
+type explained struct {
+	*pgxpool.Pool
+	plan *string
+}
+
+var errExplained = errors.New("explained")
+
+func (e explained) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	rows, err := e.Pool.Query(ctx, "EXPLAIN "+sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	*e.plan = strings.Join(lines, "\n")
+	return nil, errors.Join(err, errExplained)
+}
+
+// What blocks a release is looked up once, and not for each of its letters: with some
+// thousands of them a session would be over before the answer.
+func TestReleaseAgainLooksOnce(t *testing.T) {
+	pool, _ := install(t)
+	var plan string
+	control := uuid.New()
+	_, err := outboxdb.New(explained{pool, &plan}).ReleaseAgain(t.Context(), outboxdb.ReleaseAgainParams{Slot: "onceward_orders", ControlID: &control})
+	require.ErrorIs(t, err, errExplained)
+	require.Contains(t, plan, "CTE Scan on blocker")
 }

@@ -86,15 +86,12 @@ func awaitCopy(ctx context.Context, relay *process.Process, search kafka.Search)
 	defer again.Stop()
 	for {
 		found, err := kafka.FindCopies(ctx, search)
-		if err != nil {
-			return kafka.Copy{}, err
-		}
-		if len(found.Copies) > 0 {
+		if err == nil && len(found.Copies) > 0 { // an error passes: brokers learn of a new topic one by one
 			return found.Copies[0], nil
 		}
 		select {
 		case <-ctx.Done():
-			return kafka.Copy{}, ctx.Err()
+			return kafka.Copy{}, errors.Join(ctx.Err(), err)
 		case <-relay.Done():
 			return kafka.Copy{}, fmt.Errorf("the relay has ended: %w", cmp.Or(relay.Err(), errEarly))
 		case <-again.C:

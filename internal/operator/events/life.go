@@ -36,6 +36,7 @@ type Life struct {
 	Groups      *[]Group       `json:"groups,omitempty"`
 	Fences      []fences.Fence `json:"fences,omitempty"`
 	Refused     []Refused      `json:"consumer_dead_letters,omitempty"`
+	Waited      string         `json:"waited_in_vain,omitempty"` // for so long
 	otherOwner  string         // namespace that has this UUID
 }
 
@@ -133,7 +134,7 @@ func ReadLife(ctx context.Context, db *operator.Database, key operator.Name) (*L
 }
 
 // AwaitLife is ReadLife, as the relay with the slot has it where one is named, once the
-// event neither is pending nor waits for its route, or the time is over.
+// event is there and neither is pending nor waits for its route, or the time is over.
 func AwaitLife(ctx context.Context, db *operator.Database, key operator.Name, slot string,
 	limit time.Duration) (r *Life, err error) {
 	err = operator.Poll(ctx, limit, func() (bool, error) {
@@ -144,10 +145,16 @@ func AwaitLife(ctx context.Context, db *operator.Database, key operator.Name, sl
 			r.Narrow(slot)
 		}
 		r.judgeRelays()
-		return r.State == states.Pending || r.State == states.Waiting, nil
+		return slices.Contains(passing, r.State), nil
 	})
+	if err == nil && limit > 0 && slices.Contains(passing, r.State) {
+		r.Waited = limit.String()
+	}
 	return r, err
 }
+
+// passing are the states of an event that has not come so far yet.
+var passing = []string{states.Pending, states.Waiting, states.NotFound}
 
 // readProducer reads everything that the producer's database knows, from one
 // snapshot: the row and the account of it belong together.

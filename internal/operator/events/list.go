@@ -145,6 +145,7 @@ func (r *List) read(ctx context.Context, db *operator.Database, filter outboxdb.
 			if r.More = len(r.Events) > limit; r.More {
 				r.Events = r.Events[:limit]
 			}
+			r.Events = operator.NotNil(r.Events)
 			for i := range r.Events {
 				r.Events[i].AgeSeconds = max(0, now.Sub(r.Events[i].CreatedAt).Seconds())
 			}

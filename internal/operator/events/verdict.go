@@ -198,4 +198,4 @@ func (r *Life) PublishedEdited() bool {
 }
 
 // Wrong tells that there is no such event, or that the database and the topic disagree.
-func (r *Life) Wrong() bool { return r.State == states.NotFound || r.Disagree != "" }
+func (r *Life) Wrong() bool { return r.State == states.NotFound || r.Disagree != "" || r.Waited != "" }

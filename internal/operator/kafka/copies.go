@@ -29,7 +29,7 @@ type Search struct {
 	Secure    func(*sarama.Config) error // TLS and SASL; nil: none
 	Topic     string
 	Key       string    // the idempotency key to match
-	RecordKey []byte    // decides the partition; nil: look in all of them
+	RecordKey []byte    // decides the partition that is read first; nil: none
 	From      time.Time // records stamped before are not read
 }
 
@@ -69,18 +69,28 @@ func FindCopies(ctx context.Context, s Search) (*Copies, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look up topic %s at %v: %w", s.Topic, s.Brokers, err)
 	}
-	report := &Copies{Topic: s.Topic, Partitions: count, From: s.From, Copies: []Copy{}}
+	report := &Copies{Topic: s.Topic, From: s.From, Copies: []Copy{}}
 	if s.RecordKey != nil {
-		report.Partitions = []int32{publisher.Partition(s.RecordKey, int32(len(count)))}
+		home := publisher.Partition(s.RecordKey, int32(len(count)))
+		if err := report.scan(ctx, client, s, home); err != nil || len(report.Copies) > 0 {
+			return report, err
+		}
+		// It is in another one, if it is there: the topic may have grown since.
+		count = slices.DeleteFunc(slices.Clone(count), func(p int32) bool { return p == home })
 	}
-	for _, p := range report.Partitions {
+	return report, report.scan(ctx, client, s, count...)
+}
+
+// scan adds the copies in some partitions.
+func (r *Copies) scan(ctx context.Context, client sarama.Client, s Search, partitions ...int32) error {
+	for _, p := range partitions {
 		copies, err := scanPartition(ctx, client, s, p)
 		if err != nil {
-			return nil, fmt.Errorf("read topic %s partition %d: %w", s.Topic, p, err)
+			return fmt.Errorf("read topic %s partition %d: %w", s.Topic, p, err)
 		}
-		report.Copies = append(report.Copies, copies...)
+		r.Partitions, r.Copies = append(r.Partitions, p), append(r.Copies, copies...)
 	}
-	return report, nil
+	return nil
 }
 
 // scanPartition reads with single requests and not with sarama's consumer,
