@@ -5,9 +5,10 @@
 // And it makes it safe to be pasted: a printed command means what it says, whatever
 // the text in it.
 //
-// And it writes times, lengths and sizes as a person reads them.
+// And it writes times, lengths and sizes as a person reads them, and lays out answers: a
+// [Page] has tables, pairs and lines, as wide as the [Screen] that it is for.
 //
-// It is pure.
+// It is pure: what looks at a terminal is package device.
 package terminal
 
 import (
