@@ -41,7 +41,7 @@ func TestWrongCalls(t *testing.T) {
 		"migrate up --side":                    "flag needs an argument",
 		"status --dns x":                       "unknown flag --dns; did you mean --dsn?",
 		"status --relay x":                     "unknown flag --relay\nRun `outboxctl status --help` to see",
-		"status --output xml":                  `--output "xml": want table or json`,
+		"status --output xml":                  `--output "xml": want table, wide or json`,
 		"status here":                          `takes no argument, got "here"`,
 		"status --dsn x --dsn-file y":          "give one of them",
 		"show":                                 "show takes one KEY, got 0; a key looks like payments:",

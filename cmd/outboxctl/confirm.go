@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/terminal"
+	"github.com/onceward/onceward/internal/terminal/device"
 )
 
 // errDeclined: a person was asked and did not say yes.
@@ -20,23 +20,13 @@ func yesFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask"}
 }
 
-// isTerminal tells whether a stream is one that a person sits at.
-func isTerminal(stream any) bool {
-	file, ok := stream.(interface{ Stat() (fs.FileInfo, error) })
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&fs.ModeCharDevice != 0
-}
-
 // confirm shows what would be done and asks whether to do it. Without --yes it
 // refuses where nobody can answer.
 func confirm(c *cli.Context, what string) error {
 	if c.Bool("yes") {
 		return nil
 	}
-	if !isTerminal(c.App.Reader) {
+	if !device.IsTerminal(c.App.Reader) {
 		return usage("%s: this would %s; standard input is no terminal to ask at: add --yes to do it", c.Command.HelpName, what)
 	}
 	if _, err := fmt.Fprintf(c.App.ErrWriter, "%s? [y/N] ", terminal.Escape(strings.ToUpper(what[:1])+what[1:])); err != nil {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/internal/terminal/device"
 )
 
 func TestConfirm(t *testing.T) {
@@ -24,11 +26,11 @@ func TestConfirm(t *testing.T) {
 		require.Equal(t, "Drop the moon? [y/N] ", asked.String())
 		require.NoError(t, app.RunContext(t.Context(), []string{"x", "--yes"}), "--yes does not ask")
 	}
-	require.False(t, isTerminal(strings.NewReader("y")))
+	require.False(t, device.IsTerminal(strings.NewReader("y")))
 	file, err := os.Create(filepath.Join(t.TempDir(), "no terminal"))
 	require.NoError(t, err)
 	defer file.Close()
-	require.False(t, isTerminal(file))
+	require.False(t, device.IsTerminal(file))
 }
 
 // Nobody answers, and Ctrl-C comes.

@@ -54,7 +54,7 @@ func (d *installation) obey(sql, note string) (wait func()) {
 }
 
 const (
-	release = `UPDATE onceward.dead_letters SET state = 'replayed', control_id = $1 WHERE state = 'open'`
+	publish = `UPDATE onceward.dead_letters SET state = 'replayed', control_id = $1 WHERE state = 'open'`
 	refuse  = `UPDATE onceward.dead_letters SET control_id = $1, attempts = attempts + (seq = (SELECT min(seq) FROM onceward.dead_letters))::int, error = 'still 2 MB' WHERE state = 'open'`
 )
 
@@ -186,7 +186,7 @@ func TestDeadRetry(t *testing.T) {
 		_, _, stderr = call(t, "dead", "retry", "--aggregate", "A", "--reason", "r")
 		require.Contains(t, stderr, "publish 2 dead letters, all that wait of 1 aggregates", "one that holds nothing goes with its aggregate, and is counted once")
 		exec(t, d.pool, "UPDATE onceward.dead_letters SET holds = true WHERE letter_id = $1", second.UUID())
-		wait = d.obey(release, "")
+		wait = d.obey(publish, "")
 		require.Contains(t, fine(t, "dead", "retry", "--class", "record", "--reason", "r", "--yes"), "retry of 3 letters: 3 done, 0 pending, 0 failed")
 		wait()
 	})

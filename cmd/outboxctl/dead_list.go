@@ -75,7 +75,7 @@ func printDeadLetters(p *page, r *letters.List) {
 			terminal.Stamp(&v.FirstAt), strconv.Itoa(int(v.Attempts)), v.Class + ": " + short(v.Error),
 		})
 	}
-	p.table([]string{"key", "state", "type", "aggregate", "parked", "attempts", "why"}, rows)
+	p.table([]string{"key", "state…", "type?", "aggregate?", "parked??", "attempts??", "why…"}, rows)
 	if r.More {
 		p.line("\nthere are more; raise --limit")
 	}

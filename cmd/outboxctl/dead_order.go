@@ -143,7 +143,7 @@ func printDecided(p *page, r *letters.Became) {
 	if printNothing(p, "ordered", r.Problems, len(r.Letters)) {
 		return
 	}
-	printOutcomes(p, r.Action, r.Outcomes(), []string{"key", "slot", "outcome", "detail"}, func(i int) []string {
+	printOutcomes(p, r.Action, r.Outcomes(), []string{"key", "slot?", "outcome", "detail…"}, func(i int) []string {
 		l := r.Letters[i]
 		return []string{l.Key, l.Slot, l.Outcome, terminal.Preview([]byte(l.Detail), 2*terminal.PreviewBytes)}
 	})

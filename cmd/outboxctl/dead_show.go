@@ -42,7 +42,7 @@ func printDeadShow(p *page, r *letters.Shown) {
 		}
 		orders = append(orders, []string{what, terminal.Stamp(&v.RequestedAt), v.RequestedBy, short(v.Reason)})
 	}
-	p.table([]string{"word", "asked at", "by", "reason"}, orders)
+	p.table([]string{"word", "asked at?", "by", "reason…"}, orders)
 	for _, v := range r.Letters {
 		if v.Payload != nil {
 			p.line("\npayload (%s):", v.Slot)
@@ -81,8 +81,8 @@ func printDeadLetter(p *page, v letters.WholeLetter) {
 		[2]string{"written", terminal.Stamp(&v.CreatedAt)},
 		[2]string{"seq", strconv.FormatInt(v.Seq, 10)},
 		[2]string{"content type", short(v.ContentType)},
-		[2]string{"headers", string(v.Headers)},
-		[2]string{"payload", payload},
+		[2]string{"headers…", string(v.Headers)},
+		[2]string{"payload…", payload},
 		[2]string{"holds", holds},
 		[2]string{"edited", edited},
 		[2]string{"decided by", operator.Deref(v.DecidedBy)},

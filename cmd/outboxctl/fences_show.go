@@ -64,7 +64,7 @@ func printFences(p *page, list []fences.Fence) {
 			terminal.Stamp(&ended), terminal.Stamp(f.ProviderKeyUntil),
 		})
 	}
-	p.table([]string{"fence of", "group", "name", "state", "epoch", "begun", "lease or end", "provider's key until"}, rows)
+	p.table([]string{"fence of", "group", "name", "state…", "epoch?", "begun??", "lease or end?", "provider's key until??"}, rows)
 }
 
 func printFenceReport(p *page, r *fences.Report) {

@@ -79,7 +79,7 @@ func printGaps(p *page, r *gaps.Report) {
 	if len(rows) == 0 {
 		p.line("none")
 	}
-	p.table([]string{"gap", "relay", "state", "cause", "counted", "replays", "found"}, rows)
+	p.table([]string{"gap", "relay", "state…", "cause", "counted?", "replays??", "found?"}, rows)
 }
 
 // readGapArgument checks what needs no server.
@@ -136,7 +136,7 @@ func printGap(p *page, g *gaps.Gap) {
 		rows = append(rows, []string{e.Key, short(e.EventType), aggregate, terminal.Stamp(&e.CreatedAt),
 			strconv.FormatInt(e.Seq, 10)})
 	}
-	p.table([]string{"key", "type", "aggregate", "written", "seq"}, rows)
+	p.table([]string{"key", "type?", "aggregate?", "written??", "seq??"}, rows)
 	if g.State == states.GapOpen {
 		p.line("\n`outboxctl gap repair %s --reason \"…\"` has them published, `outboxctl gap accept %s --reason \"…\"` gives them up", g.Gap, g.Gap)
 	}
@@ -152,5 +152,5 @@ func printReplaysOfGap(p *page, g *gaps.Gap) {
 	for _, r := range g.FirstReplays {
 		rows = append(rows, []string{r.Replay, r.Key, short(r.RequestedBy), terminal.Stamp(&r.RequestedAt)})
 	}
-	p.table([]string{"replay", "key", "ordered by", "ordered"}, rows)
+	p.table([]string{"replay?", "key", "ordered by?", "ordered??"}, rows)
 }

@@ -34,7 +34,7 @@ func decideGap(c *cli.Context, to string) error {
 		return err
 	}
 	if !c.Bool("yes") {
-		p := &page{}
+		p := newPage(c, c.App.ErrWriter)
 		printGap(p, gap)
 		fmt.Fprint(c.App.ErrWriter, p.text.String()) //nolint:errcheck // the question follows
 	}

@@ -66,7 +66,7 @@ func printGroupLetters(p *page, r *letters.GroupList) {
 			strconv.Itoa(int(v.Attempts)), v.Why(terminal.PreviewBytes),
 		})
 	}
-	p.table([]string{"group", "place", "key", "state", "type", "kept", "attempts", "why"}, rows)
+	p.table([]string{"group", "place", "key?", "state", "type?", "kept??", "attempts??", "why…"}, rows)
 	if r.More {
 		p.line("\nthere are more; raise --limit")
 	}

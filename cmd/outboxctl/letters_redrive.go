@@ -66,7 +66,7 @@ func printRedriven(p *page, r *letters.GroupBecame) {
 	if printNothing(p, "decided", r.Problems, len(r.Letters)) {
 		return
 	}
-	printOutcomes(p, r.Action, r.Outcomes(), []string{"group", "place", "key", "outcome", "detail"}, func(i int) []string {
+	printOutcomes(p, r.Action, r.Outcomes(), []string{"group", "place", "key?", "outcome", "detail…"}, func(i int) []string {
 		l := r.Letters[i]
 		return []string{l.Group, l.Place, orDash(l.Key), l.Outcome,
 			terminal.Preview([]byte(l.Detail), 2*terminal.PreviewBytes)}

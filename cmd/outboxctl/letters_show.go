@@ -38,7 +38,7 @@ func printActions(p *page, actions []operator.Action) {
 		rows = append(rows, []string{v.Action, v.Group, v.Target, terminal.Stamp(&v.At), v.By,
 			terminal.Preview([]byte(v.Reason), maxReason)})
 	}
-	p.table([]string{"decided", "group", "about", "at", "by", "reason"}, rows)
+	p.table([]string{"decided", "group?", "about", "at??", "by?", "reason…"}, rows)
 }
 
 func printGroupLettersShown(p *page, r *letters.GroupShown) {
@@ -90,9 +90,9 @@ func printGroupLetter(p *page, v letters.WholeGroupLetter) {
 		[2]string{"decided", decided},
 		[2]string{"removed after", expires},
 		[2]string{"event type", short(v.EventType)},
-		[2]string{"record key", terminal.Preview(v.RecordKey, terminal.PreviewBytes)},
-		[2]string{"record headers", headerText(v.Headers)},
-		[2]string{"payload", payload},
+		[2]string{"record key…", terminal.Preview(v.RecordKey, terminal.PreviewBytes)},
+		[2]string{"record headers…", headerText(v.Headers)},
+		[2]string{"payload…", payload},
 	)
 }
 

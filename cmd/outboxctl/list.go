@@ -97,9 +97,9 @@ func printList(p *page, r *events.List) {
 		}
 		rows = append(rows, row)
 	}
-	heading := []string{"key", "state", "type", "aggregate", "written", "age", "seq"}
+	heading := []string{"key", "state!", "type?", "aggregate?", "written??", "age?", "seq??"}
 	if r.State == states.Dead {
-		heading = append(heading, "why")
+		heading = append(heading, "why…")
 	}
 	if len(rows) == 0 {
 		p.line("none")

@@ -12,7 +12,8 @@
 // # Output
 //
 // Answers go to standard output, as a table for people or, with --output json,
-// as one JSON document; everything else goes to standard error. Connection
+// as one JSON document; everything else goes to standard error. At a terminal a
+// table is as wide as that, with --output wide as wide as needed. Connection
 // strings and passwords are never printed.
 //
 // # Files

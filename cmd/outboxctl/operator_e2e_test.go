@@ -129,7 +129,7 @@ func TestPartitionsAreMaintained(t *testing.T) {
 		}
 		return partitions.Leaf{}
 	}
-	require.Regexp(t, made[0]+` +`+day.Format(time.DateOnly)+` +open +not known yet +.*older than 7 days; would be closed`, fine(t, "partitions", "status"))
+	require.Regexp(t, made[0]+` +`+day.Format(time.DateOnly)+` +open +not analysed yet +.*older than 7 days; would be closed`, fine(t, "partitions", "status"))
 	require.Equal(t, "open", old(fine(t, "partitions", "maintain", "--dry-run", "-o", "json")).State)
 	l := old(fine(t, "partitions", "maintain", "-o", "json"))
 	require.Equal(t, "waiting", l.State)

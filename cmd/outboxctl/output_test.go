@@ -33,7 +33,7 @@ func TestAPageEscapesWhatItIsGiven(t *testing.T) {
 	require.Contains(t, out, "! "+want+" and "+want+", 5\n["+want+"]\nwhy  "+want+"\n")
 	require.Contains(t, out, "two\nlines\\x1b\n")
 
-	p = &page{watched: true}
+	p = &page{terminal.Page{Screen: terminal.Screen{Watched: true}}}
 	p.payload([]byte("a\x1b\nb"))
 	require.Equal(t, "a\\x1b\nb\n", p.text.String())
 	p = &page{}

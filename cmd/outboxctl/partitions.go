@@ -119,7 +119,7 @@ func printLeaves(p *page, leaves []partitions.Leaf) {
 	for _, l := range leaves {
 		rows = append(rows, []string{l.Name, l.From.Format(time.DateOnly), l.State, strings.TrimSuffix(aboutRows(l.Rows), " rows"), terminal.Size(l.Bytes), l.Why})
 	}
-	p.table([]string{"partition", "day", "state", "rows", "size", "why"}, rows)
+	p.table([]string{"partition", "day??", "state", "rows?", "size?", "why…"}, rows)
 }
 
 func printProblems(p *page, problems []string) {

@@ -61,7 +61,7 @@ func printClaimPartitions(p *page, r *partitions.ClaimsReport) {
 		})
 	}
 	next := map[bool]string{true: "would be", false: "is now"}[r.DryRun]
-	p.table([]string{"group", "class", "window", "floor was", next, "held back by"}, floors)
+	p.table([]string{"group", "class", "window", "floor was?", next, "held back by…"}, floors)
 	printLeaves(p, r.Leaves)
 	for _, v := range r.Rows {
 		rows = append(rows, []string{v.Table, fmt.Sprint(v.Removed),

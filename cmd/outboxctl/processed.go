@@ -72,10 +72,10 @@ func printProcessed(p *page, r *claims.Report) {
 		letters = append(letters, []string{v.Group, v.State, v.Place, strconv.Itoa(int(v.Attempts)),
 			v.Why(terminal.PreviewBytes)})
 	}
-	p.table([]string{"group", "outcome", "claimed", "under", "type", "fingerprint", "result"}, claimed)
-	p.table([]string{"group", "failed tries", "last error"}, tries)
+	p.table([]string{"group", "outcome", "claimed?", "under", "type?", "fingerprint??", "result…"}, claimed)
+	p.table([]string{"group", "failed tries", "last error…"}, tries)
 	printFences(p, r.Fences)
-	p.table([]string{"dead letter of", "state", "record", "attempts", "why"}, letters)
+	p.table([]string{"dead letter of", "state", "record", "attempts?", "why…"}, letters)
 	printActions(p, r.Actions)
 	for i, note := range r.Notes {
 		if i == 0 {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/onceward/onceward/internal/terminal/device"
 )
 
 // progress is one line on a terminal that is written over; elsewhere it is
@@ -21,7 +23,7 @@ const redraw = 100 * time.Millisecond
 
 func newProgress(out io.Writer, verb string, total int) *progress {
 	p := &progress{verb: verb, total: total, began: time.Now()}
-	if isTerminal(out) {
+	if device.IsTerminal(out) {
 		p.out = out
 	}
 	return p

@@ -61,7 +61,7 @@ func replayEvents(c *cli.Context) error {
 		return answer(c, report, printReplay)
 	}
 	if !c.Bool("yes") {
-		p := &page{} // what a person should see before saying yes
+		p := newPage(c, c.App.ErrWriter) // what a person should see before saying yes
 		printReplayTables(p, report)
 		fmt.Fprint(c.App.ErrWriter, p.text.String()) //nolint:errcheck // the question follows
 	}
@@ -145,7 +145,7 @@ func printReplayTables(p *page, r *replay.Result) {
 		left = append(left, []string{l.State, fmt.Sprint(l.Events), l.Why})
 	}
 	p.table([]string{"namespace", "aggregate type", "event type", "events"}, kinds)
-	p.table([]string{"left out", "events", "why"}, left)
+	p.table([]string{"left out", "events", "why…"}, left)
 }
 
 func printReplay(p *page, r *replay.Result) {

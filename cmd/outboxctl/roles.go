@@ -141,7 +141,7 @@ func printRoles(p *page, r rolesReport) {
 			p.line("-- Who logs in is yours to say, for example:")
 		}
 		for _, sql := range r.Logins {
-			p.line("-- %s;", sql)
+			p.block("-- " + sql + ";\n")
 		}
 		return
 	}
@@ -159,6 +159,6 @@ func printRoles(p *page, r rolesReport) {
 		p.line("\nnow say who logs in, for example:")
 	}
 	for _, sql := range r.Logins {
-		p.line("%s;", sql)
+		p.block(sql + ";\n")
 	}
 }

@@ -114,7 +114,7 @@ func showArguments(c *cli.Context) (operator.Name, error) {
 func printShow(p *page, r *events.Life) {
 	p.pairs(append([][2]string{
 		{"key", r.Key},
-		{"state", r.State + ": " + r.Why},
+		{"state!", r.State + ": " + r.Why},
 		{"event time", terminal.Stamp(&r.EventTime)},
 	}, rowPairs(r)...)...)
 	if r.Waited != "" {
@@ -148,9 +148,9 @@ func rowPairs(r *events.Life) [][2]string {
 		{"transaction", strconv.FormatUint(v.TxID, 10)},
 		{"seq", strconv.FormatInt(v.Seq, 10)},
 		{"content type", v.ContentType},
-		{"headers", string(v.Headers)},
+		{"headers…", string(v.Headers)},
 		{"traceparent", v.Traceparent},
-		{"payload", payload},
+		{"payload…", payload},
 	}
 }
 
@@ -177,9 +177,9 @@ func printProducer(p *page, r *events.Life) {
 		replays = append(replays, []string{v.ID.String(), v.Mode, terminal.Stamp(&v.RequestedAt), v.RequestedBy,
 			short(v.Reason)})
 	}
-	p.table([]string{"relay", "slot", "says", "at", "because"}, relays)
-	p.table([]string{"dead letter in", "state", "class", "error", "attempts", "first", "last"}, letters)
-	p.table([]string{"replay", "mode", "asked at", "by", "reason"}, replays)
+	p.table([]string{"relay", "slot??", "says!", "at?", "because…"}, relays)
+	p.table([]string{"dead letter in", "state…", "class", "error…", "attempts?", "first??", "last??"}, letters)
+	p.table([]string{"replay", "mode", "asked at?", "by?", "reason…"}, replays)
 }
 
 func printKafka(p *page, r *events.Life) {
@@ -208,7 +208,7 @@ func printKafka(p *page, r *events.Life) {
 		rows = append(rows, []string{r.Kafka.Topic, strconv.Itoa(int(v.Partition)), strconv.FormatInt(v.Offset, 10),
 			terminal.Stamp(&v.Timestamp), kind})
 	}
-	p.table([]string{"topic", "partition", "offset", "stamped", "as"}, rows)
+	p.table([]string{"topic", "partition", "offset", "stamped?", "as…"}, rows)
 }
 
 func printConsumer(p *page, r *events.Life) {
@@ -234,7 +234,7 @@ func printConsumer(p *page, r *events.Life) {
 	if len(groups) == 0 {
 		p.line("\nno consumer group has claimed it")
 	}
-	p.table([]string{"group", "outcome", "at", "as"}, groups)
+	p.table([]string{"group", "outcome", "at?", "as…"}, groups)
 	printFences(p, r.Fences)
-	p.table([]string{"refused by", "state", "reason", "record", "error", "at"}, refused)
+	p.table([]string{"refused by", "state", "reason", "record", "error…", "at?"}, refused)
 }

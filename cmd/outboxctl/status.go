@@ -61,17 +61,17 @@ func printStatus(p *page, r *status.Report) {
 	for _, l := range r.DeadLetters {
 		letters = append(letters, []string{l.Slot, l.State, strconv.FormatInt(l.Letters, 10)})
 	}
-	p.table([]string{"relay", "slot", "mode", "epoch", "confirmed", "pid", "wal", "retained", "lag"}, rows)
-	p.table([]string{"process", "relay", "state", "since", "waits for", "events", "waits since", "why"}, processRows(r.Relays))
+	p.table([]string{"relay", "slot?", "mode?", "epoch??", "confirmed??", "pid??", "wal", "retained", "lag"}, rows)
+	p.table([]string{"process", "relay?", "state!…", "since??", "waits for…", "events?", "waits since??", "why…"}, processRows(r.Relays))
 	p.table([]string{"dead letters", "state", "count"}, letters)
 	var held [][]string
 	for _, v := range r.Held {
 		held = append(held, []string{short(v.Name()), strconv.FormatInt(v.Events, 10), strconv.FormatInt(v.Orders, 10),
 			terminal.Stamp(&v.Since)})
 	}
-	p.table([]string{"held", "events", "orders", "since"}, held)
-	p.table([]string{"topic made anew", "slot", "times", "last", "records of the one before"}, remadeRows(r.Remade))
-	p.table([]string{"parked aggregate", "slot", "letters", "since", "behind", "why"}, parkedRows(r.Parked))
+	p.table([]string{"held", "events", "orders?", "since?"}, held)
+	p.table([]string{"topic made anew", "slot??", "times?", "last??", "records of the one before?"}, remadeRows(r.Remade))
+	p.table([]string{"parked aggregate…", "slot??", "letters?", "since?", "behind", "why…"}, parkedRows(r.Parked))
 	if len(r.Relays) == 0 {
 		p.line("\nno relay is known here: none has begun yet, or all were retired")
 	}
@@ -96,7 +96,7 @@ func parkedRows(parked []status.Parked) (rows [][]string) {
 // aboutRows says how many rows the planner takes a table to have.
 func aboutRows(n int64) string {
 	if n < 0 {
-		return "rows not counted yet (PostgreSQL has not analysed it)"
+		return "not analysed yet"
 	}
 	return fmt.Sprintf("about %d rows", n)
 }

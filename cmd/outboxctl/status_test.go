@@ -30,7 +30,7 @@ func TestStatusPrintsProblems(t *testing.T) {
 }
 
 func TestAboutRows(t *testing.T) {
-	require.Equal(t, "not known yet", aboutRows(-1), "no partition was analyzed")
+	require.Equal(t, "not analysed yet", aboutRows(-1), "no partition was analyzed")
 	require.Equal(t, "about 0 rows", aboutRows(0))
 }
 

@@ -44,7 +44,7 @@ func printAdvice(p *page, r *windows.Advice) {
 		}
 		rows = append(rows, []string{w.Group, w.Class, w.Window, strconv.FormatInt(w.Seen, 10), w.Oldest, orDash(w.EventType), verdict, strings.Join(ages, ", ")})
 	}
-	p.table([]string{"group", "class", "window", "duplicates", "oldest", "of type", "window is", "ages up to"}, rows)
+	p.table([]string{"group", "class", "window", "duplicates?", "oldest?", "of type??", "window is", "ages up to…"}, rows)
 	for _, w := range r.Windows {
 		if w.Replays > 0 {
 			p.line("\n%s %s: %d copies came from below the floor and are kept as letters, the oldest %s late: `outboxctl dead list --side consumer --group %s --cause replay`; "+

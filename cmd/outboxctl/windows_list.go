@@ -45,7 +45,7 @@ func printWindows(p *page, r *windows.Report) {
 		}
 		rows = append(rows, []string{w.Group, w.Class, w.Window, policies, w.Floor.Format(time.DateOnly + " 15:04Z"), state, terminal.Stamp(w.StreamTime), orDash(w.Slowest)})
 	}
-	p.table([]string{"group", "class", "window", "late, replay", "floor", "state", "stream time", "of"}, rows)
+	p.table([]string{"group", "class", "window", "late, replay?", "floor", "state", "stream time??", "of??"}, rows)
 	if r.OldestPartition != nil {
 		p.line("\nthe oldest partition is that of %s", r.OldestPartition.UTC().Format(time.DateOnly))
 	}

@@ -21,7 +21,7 @@ func checkCommand(environ []string, stdout io.Writer) *cli.Command {
 		Description: "Changes nothing: no slot is made, no topic is created. Decides what `run` decides at its start. The\n" +
 			"exit code is 0 when the relay can start, also with warnings or with routes that it would hold, and 3 when\n" +
 			"it cannot, stands halted, or when nobody can write. Each check waits for an answer for up to 10 s.",
-		Flags: append(configFlags(), &cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FORMAT` of the answer: table or json", Value: "table"}),
+		Flags: append(configFlags(), &cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FORMAT` of the answer: table, wide (as wide as needed, also at a terminal) or json", Value: "table"}),
 		Action: func(c *cli.Context) error {
 			cfg, err := config.Load(c.Path("config"), environ, c.StringSlice("set")...)
 			if err != nil {

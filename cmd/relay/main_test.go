@@ -95,7 +95,7 @@ func TestCheckEndsWith3AndShowsNoPassword(t *testing.T) {
 	}
 	code, _, stderr := call(t, nil, "check", "--config", writeConfig(t, nowhere), "--output", "xml")
 	require.Equal(t, 1, code)
-	require.Contains(t, stderr, "want table or json")
+	require.Contains(t, stderr, "want table, wide or json")
 }
 
 // TestNoCommandPrintsAPassword hands connection strings to `relay check` and `relay

@@ -1,9 +1,9 @@
 package operator
 
 // NotNil makes an empty list a JSON [] and not null.
-func NotNil(list []string) []string {
+func NotNil[T any](list []T) []T {
 	if list == nil {
-		return []string{}
+		return []T{}
 	}
 	return list
 }

@@ -5,10 +5,11 @@
 // And it makes it safe to be pasted: a printed command means what it says, whatever
 // the text in it.
 //
-// And it writes times, lengths and sizes as a person reads them, and finds the name
-// that a mistyped one may stand for.
+// And it writes times, lengths and sizes as a person reads them, finds the name that a
+// mistyped one may stand for, and lays out answers: a [Page] has tables, pairs and
+// lines, as wide as the [Screen] that it is for.
 //
-// It is pure.
+// It is pure: what looks at a terminal is package device.
 package terminal
 
 import (

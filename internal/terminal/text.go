@@ -16,9 +16,23 @@ const ErrorBytes = 2000
 // Stamp writes a time for a person, in UTC; nil is "-".
 func Stamp(t *time.Time) string {
 	if t == nil {
-		return "-"
+		return noStamp
 	}
-	return t.UTC().Format("2006-01-02 15:04:05.000Z")
+	return t.UTC().Format(stampLayout)
+}
+
+const (
+	stampLayout = "2006-01-02 15:04:05.000Z"
+	noStamp     = "-"
+)
+
+// isStamp tells whether a text is a time that Stamp wrote.
+func isStamp(text string) bool {
+	if len(text) != len(stampLayout) {
+		return false
+	}
+	_, err := time.Parse(stampLayout, text)
+	return err == nil
 }
 
 // Size writes a number of bytes for a person.
