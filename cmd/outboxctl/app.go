@@ -100,13 +100,13 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 
 // versions is of the program, and of the tables that it installs.
 func versions() string {
-	text := buildinfo.Describe(version)
+	all := []string{buildinfo.Describe(version)}
 	for _, side := range []migrations.Side{migrations.Outbox, migrations.Consumer} {
 		if latest, err := side.Latest(); err == nil {
-			text += fmt.Sprintf(", schema of side %s %d", side, latest)
+			all = append(all, fmt.Sprintf("schema of side %s %d", side, latest))
 		}
 	}
-	return text
+	return strings.Join(all, ", ")
 }
 
 // refuseBadFlags gives every command the same answer to a flag that it does
