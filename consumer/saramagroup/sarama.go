@@ -12,10 +12,6 @@ import (
 // has in hand.
 const rebalanceTimeout = 60 * time.Second
 
-// metadataRefresh is how often a member looks for partitions that a topic got; sarama's
-// own is ten minutes, in which nobody reads them.
-const metadataRefresh = time.Minute
-
 // SaramaConfig returns the configuration with which [Run] consumes, or the
 // first thing that is wrong with c. It asks SASL.PasswordFunc for the password.
 // Five of sarama's defaults can each lose an
@@ -35,7 +31,6 @@ func (c Config) SaramaConfig() (*sarama.Config, error) {
 		return nil, err
 	}
 	s := kafkaconf.New(c.ClientID, c.Version)
-	s.Metadata.RefreshFrequency = metadataRefresh
 	s.Consumer.Offsets.Initial = sarama.OffsetOldest
 	s.Consumer.Offsets.AutoCommit.Enable = false
 	s.Consumer.IsolationLevel = sarama.ReadCommitted
