@@ -213,7 +213,7 @@ func (b *brokers) configs(names []string, settings ...string) (map[string]map[st
 // were not made that were not, as the controller says; an error where it says
 // nothing.
 func (b *brokers) create(details map[string]*sarama.TopicDetail) (map[string]error, error) {
-	// for its controller; without a name it would be all topics
+	// For its controller; without a name it would be all topics.
 	cluster, err := b.describe(slices.Collect(maps.Keys(details))[:1])
 	if err != nil {
 		return nil, err

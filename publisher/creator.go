@@ -3,6 +3,7 @@ package publisher
 import (
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/IBM/sarama"
 )
@@ -105,22 +106,11 @@ func (w *watcher) round(names []string) map[string]*RouteError {
 	if len(names) == 0 {
 		return refused
 	}
-	details := make(map[string]*sarama.TopicDetail, len(names))
-	for _, name := range names {
-		details[name] = &sarama.TopicDetail{NumPartitions: w.settings.Topics.Partitions,
-			ReplicationFactor: w.settings.Topics.ReplicationFactor}
-	}
-	failures, err := b.create(details)
+	made, failed, err := makeTopics(b, w.settings, names)
 	w.wire.refuse(err)
-	made := make([]string, 0, len(names))
-	for _, name := range names {
-		switch failure := errors.Join(err, failures[name]); {
-		case failure == nil:
-			made = append(made, name)
-			w.settings.Logger.Info("created topic", "topic", name, "partitions", w.settings.Topics.Partitions, "replication_factor", w.settings.Topics.ReplicationFactor)
-		case !errors.Is(failure, sarama.ErrTopicAlreadyExists): // another relay was faster
-			refused[name] = uncreated(name, failure, w.settings)
-		}
+	maps.Copy(refused, failed)
+	for _, name := range made {
+		w.settings.Logger.Info("created topic", "topic", name, "partitions", w.settings.Topics.Partitions, "replication_factor", w.settings.Topics.ReplicationFactor)
 	}
 	memory.giveBack(len(names) - len(made))
 	w.awaitKnown(b, made)

@@ -15,7 +15,7 @@ const surely = 2 * time.Second
 type KnownTopic struct {
 	Name string
 	ID   string // Kafka's; another one is another topic of the same name
-	// acknowledged by the topic of this id, as of SeenAt; those of transactions that were aborted count too
+	// Acknowledged by the topic of this id, as of SeenAt; those of transactions that were aborted count too.
 	Records int64
 	SeenAt  time.Time // when a broker last said that this is its id
 }

@@ -133,7 +133,7 @@ func passing(err error) bool {
 	return slices.Contains([]sarama.KError{
 		sarama.ErrOffsetsLoadInProgress, sarama.ErrConsumerCoordinatorNotAvailable, sarama.ErrNotCoordinatorForConsumer,
 		sarama.ErrRequestTimedOut, sarama.ErrNetworkException, sarama.ErrUnstableOffsetCommit,
-		// of a topic that this broker has not heard of yet: it was there a moment ago
+		// Of a topic that this broker has not heard of yet: it was there a moment ago.
 		sarama.ErrUnknownTopicOrPartition,
 	}, refusal)
 }

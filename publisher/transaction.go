@@ -97,7 +97,7 @@ type Transactional struct {
 	retries   atomic.Uint64 // requests about the transaction that sarama sent again
 	rotations atomic.Uint64
 	producer  atomic.Pointer[sarama.AsyncProducer] // for its status only
-	// when the coordinator was first needed, in ns since born; 0 when it is not
+	// When the coordinator was first needed, in ns since born; 0 when it is not.
 	opened atomic.Int64
 	born   time.Time
 

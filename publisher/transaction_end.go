@@ -63,7 +63,7 @@ func (t *Transactional) commit(ctx context.Context, pos Position) (retries uint6
 	}
 	retries = t.retries.Load()
 	if err := t.end(ctx, func() error {
-		// in range: checked
+		// In range: checked.
 		offset := &sarama.PartitionOffsetMetadata{Offset: int64(pos.Order), LeaderEpoch: -1, Metadata: &pos.Meta}
 		offsets := map[string][]*sarama.PartitionOffsetMetadata{t.config.Topic: {offset}}
 		if err := p.producer.AddOffsetsToTxn(offsets, t.config.Group); err != nil {
