@@ -11,6 +11,7 @@ import (
 	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/relay"
 	"github.com/onceward/onceward/relay/config"
@@ -60,7 +61,7 @@ func configCheck(c *cli.Context) error {
 	}
 	report := configReport{
 		File: c.String("config"), OK: len(found.Problems) == 0,
-		Problems: append([]string{}, found.Problems...), Notes: append([]string{}, found.Notes...),
+		Problems: operator.NotNil(found.Problems), Notes: operator.NotNil(found.Notes),
 	}
 	if report.OK {
 		report.Relay, report.Slot, report.Publication = cfg.Name, cfg.SlotName(), cfg.PublicationName()

@@ -42,15 +42,22 @@ func dsn(c *cli.Context, prefix string) (string, error) {
 	return strings.TrimSpace(text), err
 }
 
+// callersDSN returns the connection string of --dsn, --dsn-file or the environment;
+// empty when none is given.
+func callersDSN(c *cli.Context) (string, error) {
+	text, err := dsn(c, "")
+	if text == "" && err == nil {
+		text = os.Getenv(dsnVariable)
+	}
+	return text, err
+}
+
 // connect opens a pool to the database of --dsn, --dsn-file or the
 // environment. The caller closes it.
 func connect(c *cli.Context) (*operator.Database, error) {
-	text, err := dsn(c, "")
+	text, err := callersDSN(c)
 	if err != nil {
 		return nil, err
-	}
-	if text == "" {
-		text = os.Getenv(dsnVariable)
 	}
 	if text == "" {
 		return nil, noDatabase(c)

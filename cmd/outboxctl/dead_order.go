@@ -72,7 +72,12 @@ func checkChoice(c *cli.Context, chosen bool, names, filters string) error {
 		return usage("%s: say which letters: %s, filters such as %s, or --all", c.Command.HelpName, names, filters)
 	case chosen && c.Bool("all"):
 		return usage("%s: --all goes without %s and filters", c.Command.HelpName, names)
-	case c.Duration("wait") < 0:
+	}
+	return checkWait(c)
+}
+
+func checkWait(c *cli.Context) error {
+	if c.Duration("wait") < 0 {
 		return usage("--wait %s: want 0 or more", c.Duration("wait"))
 	}
 	return nil

@@ -62,7 +62,7 @@ func showEvent(c *cli.Context) error {
 		}
 		slot = state.Slot
 	}
-	report, err := events.AwaitLife(c.Context, db, key, slot, c.Duration("wait"))
+	report, err := events.ReadLife(c.Context, db, key, slot, c.Duration("wait"))
 	if err != nil {
 		return fmt.Errorf("show %s: %w", key, err)
 	}
@@ -99,8 +99,8 @@ func showArguments(c *cli.Context) (operator.Name, error) {
 	if err != nil {
 		return key, err
 	}
-	if wait := c.Duration("wait"); wait < 0 {
-		return operator.Name{}, usage("show: --wait %s: want 0 or more", wait)
+	if err := checkWait(c); err != nil {
+		return operator.Name{}, err
 	}
 	switch brokers := len(c.StringSlice("brokers")) > 0; {
 	case c.String("config") != "" && brokers:

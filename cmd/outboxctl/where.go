@@ -2,7 +2,6 @@ package main
 
 import (
 	"log/slog"
-	"os"
 
 	"github.com/urfave/cli/v2"
 
@@ -20,7 +19,11 @@ type whereabouts struct {
 
 func whereToLook(c *cli.Context) (whereabouts, error) {
 	w, cfg, err := clusterToAsk(c)
-	if err == nil && w.Routed && c.String("dsn") == "" && c.String("dsn-file") == "" && os.Getenv(dsnVariable) == "" {
+	if err != nil || !w.Routed {
+		return w, err
+	}
+	given, err := callersDSN(c)
+	if err == nil && given == "" {
 		w.dsn, err = cfg.DSN()
 	}
 	return w, err

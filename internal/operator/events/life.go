@@ -124,22 +124,15 @@ type Refused struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
-// ReadLife reads everything that the producer's database knows of an event.
-func ReadLife(ctx context.Context, db *operator.Database, key operator.Name) (*Life, error) {
-	r := &Life{Key: key.String(), EventTime: key.Time()}
-	if err := r.readProducer(ctx, db, key); err != nil {
-		return nil, operator.Explain(err, migrations.Outbox)
-	}
-	return r, nil
-}
-
-// AwaitLife is ReadLife, as the relay with the slot has it where one is named, once the
-// event is there and neither is pending nor waits for its route, or the time is over.
-func AwaitLife(ctx context.Context, db *operator.Database, key operator.Name, slot string,
-	limit time.Duration) (r *Life, err error) {
-	err = operator.Poll(ctx, limit, func() (bool, error) {
-		if r, err = ReadLife(ctx, db, key); err != nil {
-			return false, err
+// ReadLife reads everything that the producer's database knows of an event, as the relay
+// with the slot has it where one is named. It waits for it to be there, and neither
+// pending nor waiting for its route, at most so long; 0 looks once.
+func ReadLife(ctx context.Context, db *operator.Database, key operator.Name, slot string,
+	wait time.Duration) (r *Life, err error) {
+	err = operator.Poll(ctx, wait, func() (bool, error) {
+		r = &Life{Key: key.String(), EventTime: key.Time()}
+		if err := r.readProducer(ctx, db, key); err != nil {
+			return false, operator.Explain(err, migrations.Outbox)
 		}
 		if slot != "" {
 			r.Narrow(slot)
@@ -147,8 +140,8 @@ func AwaitLife(ctx context.Context, db *operator.Database, key operator.Name, sl
 		r.judgeRelays()
 		return slices.Contains(passing, r.State), nil
 	})
-	if err == nil && limit > 0 && slices.Contains(passing, r.State) {
-		r.Waited = limit.String()
+	if err == nil && wait > 0 && slices.Contains(passing, r.State) {
+		r.Waited = wait.String()
 	}
 	return r, err
 }

@@ -70,7 +70,7 @@ func RoundOfClaims(ctx context.Context, db *operator.Database, cfg retention.Con
 	if errors.Is(failed, retention.ErrMaintained) {
 		return nil, fmt.Errorf("%w; it does what this command would do", failed)
 	}
-	// the finding says that one
+	// The finding says that one.
 	failed = operator.ExplainConsumersMaintainer(operator.OthersThan(failed, consumer.ErrDefaultPartition))
 	nothing := len(done.Leaves) == 0 || len(done.Floors) == 0 && operator.Denied(failed)
 	if failed != nil && nothing {
