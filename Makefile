@@ -14,6 +14,8 @@ RUN     ?=
 LIMIT   ?= 55m
 # How long each fuzz test runs.
 FUZZTIME ?= 20s
+# How the programs are built, and installed.
+BUILD = -trimpath -ldflags '-X main.version=$(VERSION)'
 # The packages with tests that need real servers, the longest first.
 E2E = ./e2e/ $(filter-out ./e2e/,$(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build.*\be2e\b' .))))
 # The modules of go.work, and the packages of all of them: ./... alone stops where the
@@ -33,11 +35,11 @@ deps: ## check, install and fetch what the targets below need (demo needs nothin
 
 .PHONY: build
 build: ## build bin/relay and bin/outboxctl
-	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/...
+	$(GO) build $(BUILD) -o bin/ ./cmd/...
 
 .PHONY: install
 install: ## go install relay and outboxctl, into $GOBIN or $GOPATH/bin
-	$(GO) install -trimpath -ldflags '-X main.version=$(VERSION)' ./cmd/...
+	$(GO) install $(BUILD) ./cmd/...
 
 .PHONY: generate
 generate: deps ## write the Go code of the SQL queries, and the configuration reference

@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/onceward/onceward/internal/pgconf"
 )
 
 // Oldest is the oldest major version of PostgreSQL that Onceward supports.
-const Oldest = 15
+const Oldest = pgconf.OldestServer / 10_000
 
 // Options say which server to start. The zero value is a fine test server.
 type Options struct {
