@@ -77,7 +77,7 @@ func (c claimant) claim(ctx context.Context, items []*item) error {
 		switch {
 		case owner == it && it.fresh():
 		case owner.fresh() && owner.fingerprint == it.fingerprint:
-			// of one in this very transaction
+			// Of one in this very transaction.
 			it.plan, it.claim = owner.plan, Claim{Outcome: Duplicate, ids: owner.claim.ids}
 		case owner.fresh():
 			it.claim = Claim{Outcome: Mismatch, Mismatch: &MismatchError{Key: it.ev.Key, Stored: owner.fingerprint,

@@ -33,7 +33,7 @@ func (s *steps) isolate(ctx context.Context, items []*item) {
 			return
 		}
 		finished, err := s.isolating(ctx, chunk)
-		// the commit has found what no savepoint had
+		// The commit has found what no savepoint had.
 		if cannotShare(err) || isHandlers(err) || s.processor.breaks.again(ctx, chunk, err) {
 			s.alone(ctx, chunk)
 			finished, err = len(chunk), nil

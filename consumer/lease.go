@@ -149,7 +149,7 @@ func (f fences) look(ctx context.Context, it *item) error {
 	}
 	switch claimed := len(stored) > 0; {
 	case !claimed && len(it.plan.ids) == 0 && ended != nil && it.plan.outcome != DeadLettered:
-		// its effects outlive its claim
+		// Its effects outlive its claim.
 		it.claim = Claim{Outcome: Duplicate, AppliedAt: *ended.CompletedAt}
 		if !bytes.Equal(ended.RequestFingerprint, it.fingerprint[:]) {
 			it.claim = otherContent(it, *ended)

@@ -53,7 +53,7 @@ func (o openEvent) recover(ctx context.Context, r *Router) (ended bool, err erro
 	if err != nil {
 		return false, o.stuck(ctx, r.processor, consumerdb.MarkEffectsStuckParams{Whole: true, Why: errorText(err)})
 	}
-	// its letter waits no more, else the event were not taken, and was not settled, which ends it: it was discarded
+	// Its letter waits no more, else the event were not taken, and was not settled, which ends it: it was discarded.
 	if ev.redriven {
 		return endGivenUp(ctx, r.processor, ev)
 	}

@@ -155,7 +155,7 @@ func (l *look) evidenceOf(ctx context.Context, src Source) (verdict.Evidence, er
 	case !ok || src.Offset > mark.HighOffset:
 		return verdict.NotSeen, nil
 	case src.Offset < mark.LowOffset, src.TopicID == uuid.Nil || src.TopicID != mark.TopicID:
-		// before the first that was read of this topic it may have been applied from another one
+		// Before the first that was read of this topic it may have been applied from another one.
 		return verdict.Finished, nil
 	}
 	unread, err := l.processor.marks.unread(ctx, l.q, src)

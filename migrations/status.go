@@ -21,7 +21,7 @@ type Status struct {
 	PartitionsTo   string // UTC day of the newest
 	DaysAhead      int    // days after today that are covered without a hole; 0 where today is none of them
 	Today          bool   // rows of now have a partition
-	// a DEFAULT partition, which is not counted, with its schema and quoted for SQL; empty: there is none
+	// A DEFAULT partition, which is not counted, with its schema and quoted for SQL; empty: there is none.
 	Default      string
 	Publications []PublicationStatus
 	Missing      string // what became of a table that is not there; empty: all are

@@ -105,7 +105,7 @@ func (o *owned) knowsMore(kept *ledger.Checkpoint, row outboxdb.RelayState,
 func (o *owned) learn(err error) (news bool) {
 	var gap *beginning.GapError
 	if errors.As(err, &gap) {
-		// written down at once: a twin that takes the slot meanwhile would have to find it again
+		// Written down at once: a twin that takes the slot meanwhile would have to find it again.
 		news = o.gap == nil || o.gap.Epoch != gap.Epoch
 		o.gap = gap
 	}

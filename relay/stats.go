@@ -21,7 +21,7 @@ type Stats struct {
 	Parked    uint64            // kept as dead letters
 	Skipped   map[string]uint64 // ended otherwise, by reason
 	Rewound   uint64            // read by sessions that ended before they had
-	// written down because their route could not be used; they count as published, or otherwise, once they have
+	// Written down because their route could not be used; they count as published, or otherwise, once they have.
 	Waited uint64
 
 	Letters  uint64            // dead letters published because an operator retried them
@@ -49,7 +49,7 @@ type Stats struct {
 	Held             map[string]int // events that wait, by route; beyond 100 routes the rest is one, others
 
 	Slot SlotStats
-	// days after today that have a partition; -1: this process does not know
+	// Days after today that have a partition; -1: this process does not know.
 	PartitionsAhead int
 	Partitions      map[retention.LeafState]int // of the outbox, after a round of maintenance of this process
 }

@@ -234,7 +234,7 @@ func (a *audit) letters(ctx context.Context, tx pgx.Tx) error {
 				ids = append(ids, claims.BucketsIn(w).Ever(*row.ClaimID, row.CreatedAt)...)
 			}
 		}
-		// dropped with its day
+		// Dropped with its day.
 		dead := slices.ContainsFunc(ids, func(id uuid.UUID) bool { return outbox.IDTime(id).Before(a.table.horizon) })
 		if !dead {
 			if dead, err = q.DeadAmong(ctx, consumerdb.DeadAmongParams{ConsumerGroup: row.ConsumerGroup,

@@ -31,7 +31,7 @@ type member struct {
 	ending  sync.Once
 	history string                               // of the database, at Setup
 	ids     atomic.Pointer[map[string]uuid.UUID] // of topics, at Setup
-	// the first offset that the group has ever read of each, as the database knew it
+	// The first offset that the group has ever read of each, as the database knew it.
 	lows       map[place]int64
 	lives      map[place]uuid.UUID // the topic id of each partition's mark, from Setup on
 	first      map[place]int64     // the offset at which each partition begins, from Setup on

@@ -108,7 +108,7 @@ type Report struct {
 	Leaves []LeafReport // oldest first
 	Ahead  int          // days after today that are covered without a hole; 0 where today is not
 	Today  bool         // events of now have a partition
-	// with DryRun: which days cannot be made, because a table has their name, and what mends it; empty: all can
+	// With DryRun: which days cannot be made, because a table has their name, and what mends it; empty: all can.
 	Taken string
 }
 

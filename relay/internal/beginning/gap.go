@@ -215,7 +215,7 @@ func (s *Beginner) measure(ctx context.Context) (outboxdb.InsertGapParams, error
 	case b.cause == nil && s.conf.Start == StartNow:
 		g.State = gapBefore
 	case b.cause == nil, b.cause.Code == CodeOtherKafka:
-		// nobody has published it, and who adopted the cluster wants it so
+		// Nobody has published it, and who adopted the cluster wants it so.
 	case s.asks(b.cause, g.FromSnapshot):
 		g.State = gapOpen
 	}
