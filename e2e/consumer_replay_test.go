@@ -81,7 +81,7 @@ func newForgotten(t *testing.T, version string, events int) *forgotten {
 	f.finish()
 	f.relay.kill()
 	f.maintain()
-	require.Equal(t, partition.Day(time.Now().Add(-f.window)), f.floor())
+	require.WithinDuration(t, partition.Day(time.Now().Add(-f.window)), f.floor(), day, "it may be tomorrow by now")
 	require.Equal(t, f.floor(), f.oldestClaims(), "the claims below are gone")
 	f.w.execute(`DELETE FROM onceward.processed_events WHERE substr(event_id::text, 15, 1) = '8'`) // those by arrival, two windows later
 	f.below = scalar[int](f.w, `SELECT count(*) FROM effects WHERE split_part(key, ':', 2)::uuid < $1`, outbox.FirstID(f.floor()))

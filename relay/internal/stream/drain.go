@@ -47,6 +47,12 @@ func (d *draining) advance(ctx context.Context) error {
 			break
 		}
 	}
+	return d.settled(ctx)
+}
+
+// settled deletes what a durable checkpoint says was released, and ends the release
+// when nothing is left to be done in it.
+func (d *draining) settled(ctx context.Context) error {
 	durable := d.out.mode.durable()
 	if durable.Release != d.reading.release {
 		return nil // no checkpoint knows of it

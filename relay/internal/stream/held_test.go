@@ -193,6 +193,38 @@ func TestAStopInsideAReleaseKnowsWhatHasEnded(t *testing.T) {
 	s, err := p.status()
 	require.NoError(t, err)
 	require.Equal(t, ledger.Cursor{From: ledger.Place{Commit: 200, Ordinal: 2}}, s.Reach.Cursor)
+	save(t, p)
+	require.Len(t, p.held.keeper.(*table).rows, 4)
+	require.NoError(t, p.Settle(t.Context()))
+	require.Len(t, p.held.keeper.(*table).rows, 2, "what is published does not wait until the next start")
+}
+
+// A stop right behind a release leaves nothing of it: neither its rows, nor the lane, nor
+// the release.
+func TestAStopBehindAReleaseLeavesNothingWaiting(t *testing.T) {
+	sink := newFakeSink()
+	var gone atomic.Pointer[[]string]
+	gone.Store(&[]string{"order"})
+	sink.refuse = missing(&gone)
+	p := testPump(sink)
+	require.NoError(t, p.take(t.Context(), []cdc.Item{typed(200, "order"), commitAt(200)}))
+	require.NoError(t, p.turn(t.Context(), true))
+	gone.Store(&[]string{})
+	for p.releases.current == nil || !p.releases.current.over {
+		for _, r := range p.held.lanes.due {
+			r.next = time.Time{}
+		}
+		require.NoError(t, p.turn(t.Context(), true))
+	}
+	acknowledgeAll(p, sink)
+	require.NoError(t, p.Flush(t.Context()))
+	save(t, p)
+	rows := p.held.keeper.(*table)
+	require.Len(t, rows.rows, 1)
+	require.NoError(t, p.Settle(t.Context()))
+	require.Empty(t, rows.rows)
+	require.Empty(t, rows.lanes)
+	require.Nil(t, p.releases.current)
 }
 
 // However many lanes are held, with however much in them: others go on, and it

@@ -222,6 +222,21 @@ func (p *Pump) Flush(ctx context.Context) error {
 	return nil
 }
 
+// Settle writes down everywhere what the last checkpoint of a graceful stop has ended:
+// it would be said to wait, or to be retried, until the next start. It comes after
+// [Pump.Flush] and that checkpoint.
+func (p *Pump) Settle(ctx context.Context) error {
+	if p.releases.current != nil {
+		if err := p.releases.current.settled(ctx); err != nil {
+			return err
+		}
+	}
+	if err := p.letters.store.Settle(ctx, p.mode.durable().Order); err != nil {
+		return err
+	}
+	return p.repair.stop(ctx)
+}
+
 // alarm is a context that ends at a time, kept for as long as that time is not
 // too late: most waits for the stream end before.
 type alarm struct {
