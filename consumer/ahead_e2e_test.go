@@ -286,7 +286,7 @@ func TestTraceBehindAnEnd(t *testing.T) {
 	require.NoError(t, r.SaveProgress(t.Context(), known.History, []consumer.Mark{{Topic: "live", High: 9, FinishedTime: now}}))
 	require.NoError(t, r.SaveProgress(t.Context(), known.History, []consumer.Mark{{Topic: "orders", High: 9, FinishedTime: now.AddDate(0, 0, -9), AtEnd: true}}))
 	ev := at(c.event("Paid", now.AddDate(0, 0, -5), 11), 11)
-	rec := consumer.Record{Source: ev.Source, Key: ev.AggregateID, Value: ev.Payload, Headers: ev.RecordHeaders}
+	rec := consumer.Record{Source: ev.Source, Key: []byte(ev.AggregateID), Value: ev.Payload, Headers: ev.RecordHeaders}
 	require.Equal(t, ev.Key.Time().UTC(), r.Peek(rec).EventTime.UTC()) // as a member does that reads it
 	require.NoError(t, deliver(t.Context(), r, ev, consumer.Processed))
 	c.outage()
@@ -309,7 +309,7 @@ func (c *crashed) inOtherBuckets(ctx context.Context, do func()) {
 // lateAt is a late event of another aggregate than any other.
 func (c *crashed) lateAt(eventType string, offset int64) consumer.Event {
 	ev := c.event(eventType, time.Now().AddDate(0, 0, -30), offset)
-	ev.Source.TopicID, ev.AggregateID = uuid.UUID{1}, []byte(ev.Key.String())
+	ev.Source.TopicID, ev.AggregateID = uuid.UUID{1}, ev.Key.String()
 	return ev
 }
 

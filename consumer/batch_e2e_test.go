@@ -77,7 +77,7 @@ func (l *line) events(n int, eventType string) []consumer.Event {
 	evs := make([]consumer.Event, n)
 	for i := range evs {
 		evs[i] = newEvent(l.t)
-		evs[i].Type, evs[i].AggregateID = eventType, fmt.Appendf(nil, "sku-%d", i)
+		evs[i].Type, evs[i].AggregateID = eventType, fmt.Sprintf("sku-%d", i)
 		evs[i].Source = consumer.Source{Topic: "stock", Offset: int64(i)}
 	}
 	return evs
@@ -293,7 +293,7 @@ func TestBatchesOfOverlappingMembers(t *testing.T) {
 	evs := l.events(events, "Moved")
 	dead := 0
 	for i := range evs {
-		evs[i].AggregateID = fmt.Appendf(nil, "sku-%d", i%97)
+		evs[i].AggregateID = fmt.Sprintf("sku-%d", i%97)
 		switch {
 		case i%101 == 0:
 			dead++

@@ -141,7 +141,7 @@ func TestHandlerTimeout(t *testing.T) {
 					return err
 				})
 				handle := func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
-					if string(ev.AggregateID) == "good" {
+					if ev.AggregateID == "good" {
 						return effect("billing")(ctx, tx, ev)
 					}
 					return hang(ctx)
@@ -149,7 +149,7 @@ func TestHandlerTimeout(t *testing.T) {
 				r.Tx("Paid", handle)
 				r.Batch("Moved", consumer.BatchOptions{}, handle)
 				bad, good := newEvent(t), newEvent(t)
-				bad.Type, good.Type, good.AggregateID = eventType, eventType, []byte("good")
+				bad.Type, good.Type, good.AggregateID = eventType, eventType, "good"
 				bad.Source, good.Source = consumer.Source{Topic: "orders", Offset: 1}, consumer.Source{Topic: "orders", Offset: 2}
 				for attempt := 1; attempt <= 2; attempt++ {
 					var d consumer.Delivery

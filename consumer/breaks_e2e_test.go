@@ -63,7 +63,7 @@ var kills = map[string]consumer.TxHandler{
 func killing(t *testing.T, eventType string, offset int64) consumer.Event {
 	t.Helper()
 	ev := at(newEvent(t), offset)
-	ev.Type, ev.Payload, ev.AggregateID = eventType, []byte("kills"), []byte("k")
+	ev.Type, ev.Payload, ev.AggregateID = eventType, []byte("kills"), "k"
 	return ev
 }
 
@@ -143,7 +143,7 @@ func TestBatchesThatBreak(t *testing.T) {
 				for round := range 20 {
 					all := []consumer.Event{killing(t, "Moved", int64(10*round+10)), ev, killing(t, "Moved", int64(10*round+12))}
 					for i, payload := range []string{"works", "kills", third} {
-						all[i].Payload, all[i].AggregateID = []byte(payload), []byte(fmt.Sprint(i))
+						all[i].Payload, all[i].AggregateID = []byte(payload), fmt.Sprint(i)
 					}
 					got := r.HandleBatch(t.Context(), all)
 					if round == 0 {

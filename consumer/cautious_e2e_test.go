@@ -19,7 +19,7 @@ import (
 // recordOf is a record of an event.
 func recordOf(ev consumer.Event, offset int64) consumer.Record {
 	return consumer.Record{
-		Source: consumer.Source{Topic: "orders", Offset: offset}, Key: ev.AggregateID, Value: ev.Payload,
+		Source: consumer.Source{Topic: "orders", Offset: offset}, Key: []byte(ev.AggregateID), Value: ev.Payload,
 		Headers: []consumer.Header{{Name: outbox.HeaderKey, Value: []byte(ev.Key.String())}, {Name: record.HeaderEventType, Value: []byte(ev.Type)}},
 	}
 }

@@ -66,7 +66,7 @@ func (e *Event) record() Record {
 	if e.raw != nil {
 		return Record{Source: e.Source, Key: e.raw.Key, Value: e.raw.Value, Headers: e.RecordHeaders}
 	}
-	return Record{Source: e.Source, Key: e.AggregateID, Value: e.Payload, Headers: e.RecordHeaders}
+	return Record{Source: e.Source, Key: e.recordKey(), Value: e.Payload, Headers: e.RecordHeaders}
 }
 
 // recordKey is the key of that record.
@@ -74,7 +74,10 @@ func (e *Event) recordKey() []byte {
 	if e.raw != nil {
 		return e.raw.Key
 	}
-	return e.AggregateID
+	if e.AggregateID == "" {
+		return nil
+	}
+	return []byte(e.AggregateID)
 }
 
 // errorText is the error in a form that a text column can hold.

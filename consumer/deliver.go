@@ -247,7 +247,7 @@ func (s *steps) unhandled(ctx context.Context, ev Event, cause error) Delivery {
 
 // quarantine keeps a record that no handler can take.
 func (s *steps) quarantine(ctx context.Context, l letter) Delivery {
-	it := &item{ev: Event{Source: l.record.Source, Event: record.Event{AggregateID: l.record.Key}}}
+	it := &item{ev: Event{Source: l.record.Source, Event: record.Event{AggregateID: string(l.record.Key)}}}
 	_, err := s.inTx(ctx, s.processor.bounds.All, []*item{it}, func(tx pgx.Tx) (int, error) {
 		err := s.processor.letters.lookForParked(ctx, tx, []*item{it})
 		l.parked = it.parked

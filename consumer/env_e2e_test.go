@@ -105,7 +105,7 @@ func newEvent(t *testing.T) consumer.Event {
 	t.Helper()
 	k, err := outbox.NewKey("shop")
 	require.NoError(t, err)
-	return consumer.Event{Event: record.Event{Key: k, Type: "Paid", AggregateType: "order", AggregateID: []byte("o-1"), Payload: []byte(`{"amount":10}`)}}
+	return consumer.Event{Event: record.Event{Key: k, Type: "Paid", AggregateType: "order", AggregateID: "o-1", Payload: []byte(`{"amount":10}`)}}
 }
 
 // keyAt makes a random key with the given event time.

@@ -68,7 +68,7 @@ func (s *raw) UnmarshalText(text []byte) error {
 // Unprotected, is judged anew at the next.
 func encodeEvent(ev Event) (stored []byte, err error) {
 	s := storedEvent{
-		Key: ev.Key.String(), Type: ev.Type, AggregateType: raw(ev.AggregateType), AggregateID: ev.AggregateID,
+		Key: ev.Key.String(), Type: ev.Type, AggregateType: raw(ev.AggregateType), AggregateID: []byte(ev.AggregateID),
 		Payload:     ev.Payload,
 		ContentType: raw(ev.ContentType), OccurredAt: ev.OccurredAt, Traceparent: raw(ev.Traceparent),
 		Position: raw(ev.Position),
@@ -107,7 +107,7 @@ func decodeEvent(stored []byte) (Event, error) {
 		return Event{}, fmt.Errorf("decode the event: key: %w", err)
 	}
 	ev := Event{Event: record.Event{
-		Key: key, Type: s.Type, AggregateType: string(s.AggregateType), AggregateID: s.AggregateID, Payload: s.Payload,
+		Key: key, Type: s.Type, AggregateType: string(s.AggregateType), AggregateID: string(s.AggregateID), Payload: s.Payload,
 		ContentType: string(s.ContentType), OccurredAt: s.OccurredAt.UTC(), Traceparent: string(s.Traceparent),
 		Position: string(s.Position),
 		ReplayID: s.ReplayID, ReplayMode: record.ReplayMode(s.ReplayMode), ReplayGroup: string(s.ReplayGroup),

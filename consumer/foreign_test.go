@@ -83,7 +83,7 @@ func TestCloudEventsOfOthers(t *testing.T) {
 		ev, err := parse(t, rec, record.CloudEvents{Namespace: "shop"}.Read)
 		require.NoError(t, err, name)
 		require.Equal(t, consumer.Event{Event: record.Event{
-			Key: mustKeyAt(t, cloudKey), Type: "com.example.order.paid", AggregateID: []byte("o-1"), Payload: []byte(`{"amount":10}`),
+			Key: mustKeyAt(t, cloudKey), Type: "com.example.order.paid", AggregateID: "o-1", Payload: []byte(`{"amount":10}`),
 			ContentType: "application/json", OccurredAt: orderTime, Headers: map[string]string{"ce_tenant": "acme"}},
 			Source: consumer.Source{Topic: "orders", Partition: 2, Offset: 7}, RecordHeaders: rec.Headers,
 		}, ev, name)
@@ -102,7 +102,7 @@ func TestCloudEventsWithoutTime(t *testing.T) {
 	ev, err := parse(t, rec, record.CloudEvents{Namespace: "shop"}.Read)
 	require.NoError(t, err)
 	require.Equal(t, cloudTimeless, ev.Key.String())
-	require.Equal(t, "o-1", string(ev.AggregateID))
+	require.Equal(t, "o-1", ev.AggregateID)
 	require.Nil(t, ev.Payload)
 
 	rec.Headers = append(rec.Headers, headers("ce_time", "2026-11-24T10:00:00.25Z")...)
@@ -167,7 +167,7 @@ func TestDebeziumOutbox(t *testing.T) {
 	ev, err := parse(t, rec, record.DebeziumOutbox{Namespace: "billing"}.Read)
 	require.NoError(t, err)
 	require.Equal(t, consumer.Event{Event: record.Event{
-		Key: mustKeyAt(t, outboxNoTime), Type: "NoTimePaid", AggregateID: []byte("o-1"), Payload: []byte(`{"amount":10}`),
+		Key: mustKeyAt(t, outboxNoTime), Type: "NoTimePaid", AggregateID: "o-1", Payload: []byte(`{"amount":10}`),
 		Headers: map[string]string{"id": foreignID, "eventType": "NoTimePaid", "tenant": "acme", "createdAt": "2026-11-24T10:00:00.123456Z"}},
 		Source: consumer.Source{Topic: "orders", Partition: 2, Offset: 7}, RecordHeaders: rec.Headers,
 	}, ev)

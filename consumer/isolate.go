@@ -23,7 +23,7 @@ func (s *steps) isolate(ctx context.Context, items []*item) {
 	rest := slices.Clone(items)
 	for len(rest) > 0 {
 		rest = slices.DeleteFunc(rest, func(it *item) bool {
-			if it.delivery.Err == nil && held[string(it.ev.AggregateID)] {
+			if it.delivery.Err == nil && held[it.ev.AggregateID] {
 				it.delivery.Err = ErrHeldBack
 			}
 			return it.delivery.Err != nil
@@ -43,7 +43,7 @@ func (s *steps) isolate(ctx context.Context, items []*item) {
 			return
 		}
 		for _, it := range chunk {
-			held[string(it.ev.AggregateID)] = held[string(it.ev.AggregateID)] || it.delivery.Err != nil ||
+			held[it.ev.AggregateID] = held[it.ev.AggregateID] || it.delivery.Err != nil ||
 				finished == len(chunk) && !it.delivery.Finished()
 		}
 		rest = rest[finished:]
@@ -129,11 +129,11 @@ func (s *steps) try(ctx context.Context, tx pgx.Tx, it *item) (again, err error)
 func (s *steps) alone(ctx context.Context, items []*item) {
 	held := make(map[string]bool)
 	for _, it := range items {
-		if held[string(it.ev.AggregateID)] {
+		if held[it.ev.AggregateID] {
 			it.delivery.Err = ErrHeldBack
 			continue
 		}
 		s.deliver(ctx, []*item{it})
-		held[string(it.ev.AggregateID)] = !it.delivery.Finished()
+		held[it.ev.AggregateID] = !it.delivery.Finished()
 	}
 }

@@ -107,7 +107,7 @@ func TestParkOfForeignRecords(t *testing.T) {
 		Group: "billing", DB: e.db, Retry: consumer.Retry{MaxAttempts: 1, OnLetter: consumer.LetterPark},
 		Readers: []consumer.RecordReader{func(rec consumer.Record) (record.Event, bool, error) {
 			k, err := outbox.ExternalKey("other", string(rec.Value), time.Now().Truncate(time.Hour))
-			return record.Event{Key: k, Type: "Paid", AggregateID: append([]byte("agg-"), rec.Key...), Payload: rec.Value}, true, err
+			return record.Event{Key: k, Type: "Paid", AggregateID: "agg-" + string(rec.Key), Payload: rec.Value}, true, err
 		}},
 	})
 	require.NoError(t, err)

@@ -31,7 +31,7 @@ func newStranger(t *testing.T) *stranger {
 	t.Helper()
 	s := &stranger{env: newEnv(t, nil), event: newEvent(t), fails: errBroken}
 	s.record = consumer.Record{Source: consumer.Source{Topic: "orders", Offset: 5}, Key: []byte("A"), Value: []byte("x")}
-	s.event.Type, s.event.AggregateID, s.event.Payload = "Asked", s.record.Key, s.record.Value
+	s.event.Type, s.event.AggregateID, s.event.Payload = "Asked", string(s.record.Key), s.record.Value
 	s.cfg = consumer.Config{Group: "billing", DB: s.db, Retry: consumer.Retry{MaxAttempts: 1}}
 	s.start()
 	require.NoError(t, deliverRecord(t.Context(), s.router, s.record, consumer.DeadLettered))

@@ -195,7 +195,7 @@ func TestCopyOfADiscarded(t *testing.T) {
 func TestAnotherEventBesideALetter(t *testing.T) {
 	overMemories(t, func(t *testing.T, m *memory, ev consumer.Event) {
 		other := at(ev, 9)
-		other.Payload, other.AggregateID = []byte(`{"amount":999}`), []byte("o-2")
+		other.Payload, other.AggregateID = []byte(`{"amount":999}`), "o-2"
 		mismatches := func() int {
 			return count(t, m.db, "SELECT count(*) FROM onceward.consumer_dead_letters WHERE reason = 'mismatch' AND state = 'open'")
 		}

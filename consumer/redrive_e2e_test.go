@@ -45,7 +45,7 @@ func (d *letterGroup) handle(h consumer.TxHandler) { d.now.Store(&h) }
 func (d *letterGroup) record(ev consumer.Event) consumer.Record {
 	d.offset++
 	return consumer.Record{
-		Source: consumer.Source{Topic: "orders", Offset: d.offset}, Key: ev.AggregateID, Value: ev.Payload,
+		Source: consumer.Source{Topic: "orders", Offset: d.offset}, Key: []byte(ev.AggregateID), Value: ev.Payload,
 		Headers: []consumer.Header{
 			{Name: outbox.HeaderKey, Value: []byte(ev.Key.String())}, {Name: record.HeaderEventType, Value: []byte(ev.Type)},
 			{Name: "null"}, {Name: "empty", Value: []byte{}}, {Name: "odd\x00\xff", Value: []byte{0, 255}},

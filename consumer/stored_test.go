@@ -54,7 +54,7 @@ func anyEvent(t *rapid.T) consumer.Event {
 	require.NoError(t, err)
 	ev := consumer.Event{Event: record.Event{
 		Key: key, Type: rapid.StringN(1, 20, -1).Draw(t, "type"),
-		AggregateType: oddText().Draw(t, "aggregate type"), AggregateID: oddBytes().Draw(t, "aggregate"), Payload: oddBytes().Draw(t, "payload"),
+		AggregateType: oddText().Draw(t, "aggregate type"), AggregateID: string(oddBytes().Draw(t, "aggregate")), Payload: oddBytes().Draw(t, "payload"),
 		ContentType: oddText().Draw(t, "content type"), Traceparent: oddText().Draw(t, "traceparent"), Position: oddText().Draw(t, "position"),
 	}}
 	if rapid.Bool().Draw(t, "from a record") {

@@ -43,7 +43,7 @@ func StripeEvent(namespace string, body []byte) (Event, error) {
 		return Event{}, fmt.Errorf("%w: no event of Stripe: %w", ErrEvent, err)
 	}
 	ev := Event{Event: record.Event{
-		Type: e.Type, AggregateType: object.Object, AggregateID: []byte(object.ID),
+		Type: e.Type, AggregateType: object.Object, AggregateID: object.ID,
 		Payload: payload.Bytes(), ContentType: "application/json", OccurredAt: time.Unix(e.Created, 0).UTC(),
 	}}
 	if ev.Key, err = outbox.ExternalKey(namespace, e.ID, ev.OccurredAt); err != nil {

@@ -292,7 +292,7 @@ func lateFailsInABatch(b *below) error {
 	})
 	evs := []consumer.Event{b.event(100), b.event(101)}
 	evs[0].Type, evs[1].Type = "Shaky", "Shaky"
-	evs[1].AggregateID = []byte("another")
+	evs[1].AggregateID = "another"
 	if d := b.router.HandleBatch(b.t.Context(), evs); !errors.Is(d[0].Err, errBroken) || !d[1].Finished() {
 		return fmt.Errorf("first attempt: %+v", d)
 	}
@@ -373,7 +373,7 @@ func replayFence(b *below) error {
 func mixedBatch(b *below) error {
 	at := func(offset int64) consumer.Event {
 		ev := b.event(offset)
-		ev.Type, ev.AggregateID = "Moved", []byte(uuid.NewString())
+		ev.Type, ev.AggregateID = "Moved", uuid.NewString()
 		return ev
 	}
 	now, late, lateAgain, replay, ahead := at(100), at(101), at(102), at(49), at(103)

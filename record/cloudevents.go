@@ -172,7 +172,7 @@ func (c CloudEvents) event(key []byte, e *cloudEvent) (Event, error) {
 		return Event{}, &MalformedError{Header: headerCESpecVersion, Detail: fmt.Sprintf("%.20q found, want 1.0", v)}
 	}
 	id, source, at := take("id"), take("source"), take("time")
-	ev := Event{Type: take("type"), AggregateID: key, Payload: e.data, ContentType: take("datacontenttype")}
+	ev := Event{Type: take("type"), AggregateID: string(key), Payload: e.data, ContentType: take("datacontenttype")}
 	if strings.ContainsAny(source, " \t\r\n") {
 		return Event{}, &MalformedError{Header: headerCESource, Detail: fmt.Sprintf("%.120q is not a URI reference", source)}
 	}
@@ -183,8 +183,8 @@ func (c CloudEvents) event(key []byte, e *cloudEvent) (Event, error) {
 		}
 		ev.OccurredAt = t.UTC()
 	}
-	if subject := take("subject"); ev.AggregateID == nil && subject != "" {
-		ev.AggregateID = []byte(subject)
+	if subject := take("subject"); ev.AggregateID == "" {
+		ev.AggregateID = subject
 	}
 	ev.Traceparent = cmp.Or(e.headers[HeaderTraceparent], take("traceparent"))
 	delete(e.headers, HeaderTraceparent)

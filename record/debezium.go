@@ -49,7 +49,7 @@ func (d DebeziumOutbox) Read(rec Record) (ev Event, mine bool, err error) {
 	id := r.required(headerDebeziumID)
 	typeHeader := cmp.Or(d.TypeHeader, headerDebeziumType)
 	ev = Event{
-		Type: cmp.Or(r.optional(typeHeader), d.Type), AggregateID: rec.Key, Payload: rec.Value,
+		Type: cmp.Or(r.optional(typeHeader), d.Type), AggregateID: string(rec.Key), Payload: rec.Value,
 		ContentType: r.optional(contentType(rec.Headers)), Traceparent: r.last(HeaderTraceparent),
 		Headers: make(map[string]string),
 	}

@@ -26,7 +26,7 @@ import (
 // that Debezium has written carries no namespace.
 func Decode(rec Record) (Event, error) {
 	r := reader{headers: rec.Headers}
-	ev := Event{AggregateID: rec.Key, Payload: rec.Value}
+	ev := Event{AggregateID: string(rec.Key), Payload: rec.Value}
 	switch {
 	case r.count(outbox.HeaderKey) > 0:
 		r.onceward(&ev)
@@ -102,8 +102,8 @@ func (r *reader) cloudEvents(ev *Event) {
 	ev.AggregateType = r.optional(headerCEAggregateType)
 	ev.OccurredAt = r.time(headerCETime)
 	ev.Position = r.optional(HeaderPosition)
-	if subject := r.optional(headerCESubject); ev.AggregateID == nil && subject != "" {
-		ev.AggregateID = []byte(subject)
+	if subject := r.optional(headerCESubject); ev.AggregateID == "" {
+		ev.AggregateID = subject
 	}
 }
 

@@ -38,7 +38,7 @@ func TestDecodeOnceward(t *testing.T) {
 	ev, err := decode([]byte("order-1"), []byte("{}"), hs)
 	require.NoError(t, err)
 	require.Equal(t, record.Event{
-		Key: mustKey(t, someKey), Type: "OrderPaid", AggregateType: "order", AggregateID: []byte("order-1"),
+		Key: mustKey(t, someKey), Type: "OrderPaid", AggregateType: "order", AggregateID: "order-1",
 		Payload: []byte("{}"), ContentType: "application/json",
 		OccurredAt:  time.Date(2025, 10, 17, 12, 0, 0, 123456000, time.UTC),
 		Traceparent: "00-last", Position: "0/16B3748", Headers: map[string]string{"tenant": "b"},
@@ -53,14 +53,14 @@ func TestDecodeCloudEvents(t *testing.T) {
 	ev, err := decode(nil, nil, hs)
 	require.NoError(t, err)
 	require.Equal(t, record.Event{
-		Key: mustKey(t, someKey), Type: "OrderPaid", AggregateID: []byte("order-1"), ContentType: "text/plain",
+		Key: mustKey(t, someKey), Type: "OrderPaid", AggregateID: "order-1", ContentType: "text/plain",
 		OccurredAt: time.Date(2025, 10, 17, 12, 0, 0, 0, time.UTC),
 		Headers:    map[string]string{"tenant": "a"},
 	}, ev)
 
 	ev, err = decode([]byte("key wins"), nil, hs)
 	require.NoError(t, err)
-	require.Equal(t, "key wins", string(ev.AggregateID))
+	require.Equal(t, "key wins", ev.AggregateID)
 }
 
 func TestDecodeDebezium(t *testing.T) {
@@ -71,7 +71,7 @@ func TestDecodeDebezium(t *testing.T) {
 	ev, err := decode([]byte("order-1"), []byte("{}"), hs)
 	require.NoError(t, err)
 	require.Equal(t, record.Event{
-		Key: mustKey(t, someKey), Type: "OrderPaid", AggregateType: "order", AggregateID: []byte("order-1"),
+		Key: mustKey(t, someKey), Type: "OrderPaid", AggregateType: "order", AggregateID: "order-1",
 		Payload: []byte("{}"), ContentType: "application/json",
 		OccurredAt: time.Date(2025, 10, 17, 12, 0, 0, 123456000, time.UTC),
 		Position:   "0/16B3748", Headers: map[string]string{"tenant": "a"},
@@ -95,7 +95,7 @@ func TestDecodeReadsEveryStyle(t *testing.T) {
 		require.NoError(t, err, style)
 		require.Equal(t, record.Event{
 			Key: mustKey(t, "shop:0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"), Type: "OrderPaid", AggregateType: "order",
-			AggregateID: []byte("order-1"), Payload: []byte("{}"), ContentType: "application/json",
+			AggregateID: "order-1", Payload: []byte("{}"), ContentType: "application/json",
 			OccurredAt: time.Date(2026, 10, 1, 12, 30, 0, 123456000, time.UTC), Traceparent: "00-aa-bb-01", Position: "0/16B3748",
 			ReplayID: uuid.MustParse("0199f3c4-7b1e-7000-8000-00000000000a"), ReplayMode: record.ReplayReprocess, ReplayGroup: "billing",
 			RepairID: uuid.MustParse("0199f3c4-7b1e-7000-8000-00000000000b"),

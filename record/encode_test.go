@@ -46,7 +46,7 @@ func back(t require.TestingT, rec record.Record) record.Copy {
 	require.NoError(t, err)
 	c := record.Copy{
 		Row: &outbox.Row{
-			ID: ev.Key.UUID(), Namespace: ev.Key.Namespace(), AggregateType: ev.AggregateType, AggregateID: ev.AggregateID, Type: ev.Type,
+			ID: ev.Key.UUID(), Namespace: ev.Key.Namespace(), AggregateType: ev.AggregateType, AggregateID: []byte(ev.AggregateID), Type: ev.Type,
 			Payload: ev.Payload, ContentType: ev.ContentType, CreatedAt: ev.OccurredAt,
 		},
 		Position: ev.Position, RepairID: ev.RepairID, Replay: record.Replay{ID: ev.ReplayID, Mode: ev.ReplayMode, Group: ev.ReplayGroup},

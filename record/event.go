@@ -17,9 +17,9 @@ type Event struct {
 	// Type says what happened and chooses the handler. Required, at most [MaxType] bytes.
 	Type string
 	// AggregateType and AggregateID say to what it happened. AggregateID is the
-	// Kafka record key.
+	// Kafka record key, byte for byte: text, if a relay of ours wrote it.
 	AggregateType string
-	AggregateID   []byte
+	AggregateID   string
 	// Payload is opaque. nil is a tombstone; an empty slice is an empty value.
 	Payload []byte
 	// ContentType is the payload's media type; empty when the record named none.

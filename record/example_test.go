@@ -52,7 +52,7 @@ func ExampleDecode() {
 		},
 	}
 	ev, err := record.Decode(rec)
-	fmt.Println(ev.Key, ev.Type, string(ev.AggregateID), ev.Headers, err)
+	fmt.Println(ev.Key, ev.Type, ev.AggregateID, ev.Headers, err)
 
 	rec.Headers[2].Value = []byte("warehouse")
 	_, err = record.Decode(rec)
@@ -89,7 +89,7 @@ func ExampleTimelessKey() {
 // another one has not.
 func ExampleEvent_Fingerprint() {
 	key, _ := outbox.ParseKeyAt("payments:0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a", time.Time{}, outbox.NoSkewLimit)
-	ev := record.Event{Key: key, Type: "OrderPaid", AggregateID: []byte("order-1"), Payload: []byte(`{"amount":10}`)}
+	ev := record.Event{Key: key, Type: "OrderPaid", AggregateID: "order-1", Payload: []byte(`{"amount":10}`)}
 	replayed := ev
 	replayed.Position, replayed.ReplayMode = "0/16B3748", record.ReplayRedeliver
 	other := ev

@@ -25,7 +25,7 @@ func (ev Event) Fingerprint() Fingerprint {
 	h := sha256.New()
 	writePart(h, []byte(ev.Key.Namespace()))
 	writePart(h, []byte(ev.Type))
-	writePart(h, ev.AggregateID)
+	writePart(h, []byte(ev.AggregateID))
 	if ev.Payload == nil {
 		writeLength(h, nullLength)
 	} else {

@@ -54,7 +54,7 @@ func (m *program) handle(ev consumer.Event, want consumer.Outcome) {
 func paid(t *testing.T, at time.Time, offset int64) consumer.Event {
 	t.Helper()
 	return consumer.Event{
-		Event:  record.Event{Key: late(t, at), Type: "OrderPaid", AggregateID: []byte("A"), Payload: []byte("{}")},
+		Event:  record.Event{Key: late(t, at), Type: "OrderPaid", AggregateID: "A", Payload: []byte("{}")},
 		Source: consumer.Source{Topic: "orders.order", Offset: offset}, RecordHeaders: []consumer.Header{},
 	}
 }

@@ -47,7 +47,7 @@ func old(t *testing.T, k *kept, offset int64) consumer.Event {
 	t.Helper()
 	return consumer.Event{
 		Event: record.Event{
-			Key: keyAt(t, k.Today.AddDate(0, 0, -30)), Type: "Paid", AggregateType: "order", AggregateID: []byte("o-1"), Payload: []byte(`{"amount":10}`),
+			Key: keyAt(t, k.Today.AddDate(0, 0, -30)), Type: "Paid", AggregateType: "order", AggregateID: "o-1", Payload: []byte(`{"amount":10}`),
 		},
 		Source: consumer.Source{Topic: "orders", Offset: offset},
 	}

@@ -33,7 +33,7 @@ func killed(brokers, dsn string) error {
 	}
 	r := consumer.NewRouter(p)
 	r.Batch("Paid", consumer.BatchOptions{Max: 20, Linger: 10 * time.Millisecond}, func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
-		if string(ev.AggregateID) == "poison" {
+		if ev.AggregateID == "poison" {
 			os.Exit(137)
 		}
 		_, err := tx.Exec(ctx, "INSERT INTO effects VALUES ($1)", ev.Key.String())

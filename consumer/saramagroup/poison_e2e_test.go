@@ -92,7 +92,7 @@ func runFailing(t *testing.T, cluster *kfake.Cluster, pool *pgxpool.Pool, others
 	require.NoError(t, err)
 	r := consumer.NewRouter(p)
 	r.Batch("Paid", consumer.BatchOptions{Max: 100, Linger: 10 * time.Millisecond}, func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
-		if string(ev.AggregateID) == "poison" {
+		if ev.AggregateID == "poison" {
 			return errors.New("broken")
 		}
 		_, err := tx.Exec(ctx, "INSERT INTO effects VALUES ($1)", ev.Key.String())
