@@ -144,12 +144,15 @@ func TestServeAdminStopsWithItsContext(t *testing.T) {
 func TestThePagesHoldNoWordOfADriver(t *testing.T) {
 	r := testRelay(t, nil)
 	const said = "their own words"
+	_, refused := pgconn.Connect(t.Context(), "postgres://127.0.0.1:1/x?sslmode=disable")
+	require.Error(t, refused)
 	for _, tc := range []struct {
 		state State
 		err   error
 		want  string
 	}{
 		{StateBackoff, errors.New(said), `"code":"SESSION_ENDED"`},
+		{StateBackoff, fmt.Errorf("%s: %w", said, refused), `"code":"POSTGRES","error":"no connection to PostgreSQL;`},
 		{StateHalted, fmt.Errorf("save: %w", &pgconn.PgError{Code: "42501", Message: said}), "SQLSTATE 42501"},
 		{StateHalted, &cdc.StartError{Code: "SLOT_MISSING", What: "slot x is gone", Cure: "make it", Err: errors.New(said)}, `"code":"SLOT_MISSING","error":"slot x is gone. To mend it: make it"`},
 		{StateHalted, fmt.Errorf("%s: %w", said, &FieldError{"kafka.mode", "unknown"}), `"code":"CONFIG","error":"config: kafka.mode: unknown"`},

@@ -44,6 +44,7 @@ func reason(state State, err error) (code, text string) {
 	var field *FieldError
 	var dsn *secret.DSNError
 	var pg *pgconn.PgError
+	var connect *pgconn.ConnectError
 	var rival *retry.RivalError
 	var decode *cdc.DecodeError
 	var topic *publisher.CheckpointError
@@ -60,6 +61,8 @@ func reason(state State, err error) (code, text string) {
 		return codeDSN, dsn.Error()
 	case errors.As(err, &pg):
 		return codePostgres, fmt.Sprintf("PostgreSQL answered with SQLSTATE %s; the log has its words", pg.Code)
+	case errors.As(err, &connect):
+		return codePostgres, "no connection to PostgreSQL; the log has the address and the reason"
 	case errors.As(err, &rival):
 		return codeRival, "another relay publishes with this one's transactional id; the log says what to do"
 	case errors.As(err, &decode):
