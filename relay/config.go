@@ -307,10 +307,10 @@ func Default() Config {
 	}
 }
 
-// Validate checks what can be checked without a connection, and without what the
-// publisher checks. The error joins a [*FieldError] for each field that is wrong.
+// Validate checks what can be checked without a connection and without a file. The
+// error joins a [*FieldError] for each field that is wrong.
 func (c *Config) Validate() error {
-	found := invalid(c)
+	found := slices.Concat(invalid(c), refusedByPublisher(c))
 	if len(found) == 1 {
 		return found[0]
 	}
@@ -318,8 +318,8 @@ func (c *Config) Validate() error {
 }
 
 // Problems lists all that keeps a relay of this configuration from being made: what
-// [Config.Validate] refuses, what the publisher does, and what is wrong with the files
-// that are named, which it reads. Of a file that cannot be read here the error wraps
+// [Config.Validate] refuses, and what is wrong with the files that are named, which it
+// reads. Of a file that cannot be read here the error wraps
 // the system's, a [syscall.Errno].
 func (c *Config) Problems() []error {
 	return slices.Concat(invalid(c), refusedByPublisher(c), wrongFiles(c))

@@ -144,14 +144,20 @@ func durations(from, to reflect.Type, value any) (any, error) {
 
 // fromEnvironment maps ONCEWARD_POSTGRES_DSN to postgres.dsn and so on.
 func fromEnvironment(environ []string, found *findings) map[string]any {
+	variable := func(path string) string { return envPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_")) }
+	scalars, lists := settable(reflect.TypeFor[relay.Config](), "")
 	paths := make(map[string]string)
-	for _, p := range scalarPaths(reflect.TypeFor[relay.Config](), "") {
-		paths[envPrefix+strings.ToUpper(strings.ReplaceAll(p, ".", "_"))] = p
+	for _, p := range scalars {
+		paths[variable(p)] = p
 	}
 	values := make(map[string]any)
 	for _, pair := range environ {
 		name, value, _ := strings.Cut(pair, "=")
 		if !strings.HasPrefix(name, envPrefix) {
+			continue
+		}
+		if i := slices.IndexFunc(lists, func(list string) bool { return variable(list) == name }); i >= 0 {
+			found.failed(fmt.Errorf("environment variable %s: %s is a list, which only the file can have", name, lists[i]))
 			continue
 		}
 		p, ok := paths[name]
@@ -168,7 +174,7 @@ func fromEnvironment(environ []string, found *findings) map[string]any {
 
 // fromSettings maps key=value to paths.
 func fromSettings(settings []string, found *findings) map[string]any {
-	known := scalarPaths(reflect.TypeFor[relay.Config](), "")
+	known, lists := settable(reflect.TypeFor[relay.Config](), "")
 	values := make(map[string]any)
 	for _, pair := range settings {
 		path, value, ok := strings.Cut(pair, "=")
@@ -177,8 +183,10 @@ func fromSettings(settings []string, found *findings) map[string]any {
 			found.failed(fmt.Errorf("setting %s: want key=value", secret.Argument(pair)))
 		case path == dsnKey:
 			found.failed(errors.New("setting postgres.dsn: everybody on the machine can read it; use postgres.dsn_file or ONCEWARD_POSTGRES_DSN"))
+		case slices.Contains(lists, path):
+			found.failed(fmt.Errorf("setting %s is a list, which only the file can have", path))
 		case !slices.Contains(known, path):
-			found.failed(fmt.Errorf("setting %s is not known, or not a single value; did you mean %s?",
+			found.failed(fmt.Errorf("setting %s is not known; did you mean %s?",
 				secret.Argument(path), terminal.Nearest(path, known)))
 		default:
 			values[path] = value
@@ -187,20 +195,22 @@ func fromSettings(settings []string, found *findings) map[string]any {
 	return values
 }
 
-// scalarPaths lists the paths of the fields that one text can set.
-func scalarPaths(t reflect.Type, prefix string) []string {
-	var paths []string
+// settable lists the paths of the fields that one text can set, and of those that are
+// lists, which only a file can have.
+func settable(t reflect.Type, prefix string) (scalars, lists []string) {
 	for f := range t.Fields() {
 		path := prefix + f.Tag.Get("koanf")
 		switch f.Type.Kind() {
 		case reflect.Struct:
-			paths = append(paths, scalarPaths(f.Type, path+".")...)
+			s, l := settable(f.Type, path+".")
+			scalars, lists = append(scalars, s...), append(lists, l...)
 		case reflect.Slice, reflect.Map:
+			lists = append(lists, path)
 		default:
-			paths = append(paths, path)
+			scalars = append(scalars, path)
 		}
 	}
-	return paths
+	return scalars, lists
 }
 
 func keysOf[V any](m map[string]V) []string {

@@ -91,7 +91,7 @@ func TestSettingsWinOverTheEnvironment(t *testing.T) {
 	for setting, want := range map[string]string{
 		"queue.bytes":           "want key=value",
 		"queue.byte=1":          "did you mean queue.bytes?",
-		"kafka.brokers=x":       "not a single value",
+		"kafka.brokers=x":       "setting kafka.brokers is a list, which only the file can have",
 		"postgres.dsn=password": "everybody on the machine can read it",
 	} {
 		_, err := parse([]byte(minimal), nil, setting)
@@ -154,6 +154,9 @@ func TestParseRefusesAndSaysWhatToDo(t *testing.T) {
 		"unknown nested key":  {minimal + "topics: {alow: [x]}", nil, "topics.alow: unknown key; did you mean topics.allow?"},
 		"unknown route key":   {"name: a\nroutes: [{topics: x}]", nil, "routes[0].topics: unknown key; did you mean routes[0].topic?"},
 		"unknown variable":    {minimal, []string{"ONCEWARD_POSTGRES_DNS=x"}, "did you mean ONCEWARD_POSTGRES_DSN?"},
+		"list as a variable":  {minimal, []string{"ONCEWARD_KAFKA_BROKERS=x"}, "kafka.brokers is a list, which only the file can have"},
+		"no port":             {strings.Replace(minimal, "kafka-1:9093", "kafka-1", 1), nil, `kafka.brokers[0]: "kafka-1": want host:port`},
+		"template":            {strings.Replace(minimal, "{aggregate_type}", "{agregate_type}", 1), nil, "routes[0].topic: \"{namespace}.{agregate_type}\": unknown variable {agregate_type}"},
 		"not a map":           {minimal + "queue: 5", nil, "queue: want a map"},
 		"not a list":          {"routes: {topic: x}", nil, "routes: want a list"},
 		"bad size":            {minimal + "queue: {bytes: 5 elephants}", nil, "size"},
