@@ -101,7 +101,7 @@ func checkServer(ctx context.Context, conn *pgx.Conn, _ Config) error {
 
 // schemaVersion is the migration of side outbox that the relay of this release needs. A
 // later one is let pass: the schema of an upgrade comes while the old relay runs.
-const schemaVersion = 14
+const schemaVersion = 15
 
 // checkSchema refuses the schema of an earlier release, also where only a function of
 // it is another. Where no migration was written down, or the role may not read it, the

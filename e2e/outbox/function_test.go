@@ -222,6 +222,9 @@ func TestTheFunctionOutsideTheWindow(t *testing.T) {
 	ev.Key = old
 	_, err = call(t.Context(), pool, ev)
 	requireState(t, err, "OW004", old.String())
+	var pg *pgconn.PgError
+	require.ErrorAs(t, err, &pg)
+	require.Contains(t, pg.Hint, "a key of such a day has to be made anew", "no command makes its day")
 	low, high := outbox.FirstID(old.Time().Truncate(24*time.Hour)), outbox.FirstID(old.Time().Truncate(24*time.Hour).AddDate(0, 0, 1))
 	_, err = pool.Exec(t.Context(), fmt.Sprintf(`CREATE TABLE onceward.another_name PARTITION OF onceward.outbox FOR VALUES FROM ('%s') TO ('%s')`, low, high))
 	require.NoError(t, err)
