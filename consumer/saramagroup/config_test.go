@@ -32,6 +32,7 @@ func TestSaramaConfigIsPinned(t *testing.T) {
 	require.NotEqual(t, std.Metadata.AllowAutoTopicCreation, s.Metadata.AllowAutoTopicCreation)
 	require.False(t, s.Metadata.AllowAutoTopicCreation)
 	require.True(t, s.Consumer.Return.Errors, "Run watches for lost messages there")
+	require.Equal(t, time.Minute, s.Metadata.RefreshFrequency, "partitions that a topic gets are read soon")
 	require.Equal(t, sarama.V2_8_0_0, s.Version)
 	require.Equal(t, "onceward", s.ClientID)
 	require.Equal(t, consumer.DefaultSessionTimeout, s.Consumer.Group.Session.Timeout, "claims and partitions go together")

@@ -104,7 +104,10 @@ func (k *kafka) cut(down bool) {
 	}
 }
 
+// dialer connects a client to the bubble's network. It looks for new partitions less often
+// than the tests last: a look waits for the mutex of a broker.
 func (k *kafka) dialer(s *sarama.Config) {
+	s.Metadata.RefreshFrequency = time.Hour
 	s.Net.Proxy.Enable = true
 	s.Net.Proxy.Dialer = k
 }

@@ -12,6 +12,11 @@ import (
 // has in hand.
 const rebalanceTimeout = 60 * time.Second
 
+// metadataRefresh is how often a member asks for the partitions of its topics, and how
+// often it looks at the answer: one that a topic got is read after twice that. sarama's own
+// is ten minutes.
+const metadataRefresh = time.Minute
+
 // SaramaConfig returns the configuration with which [Run] consumes, or the
 // first thing that is wrong with c. It asks SASL.PasswordFunc for the password.
 // Five of sarama's defaults can each lose an
@@ -31,6 +36,7 @@ func (c Config) SaramaConfig() (*sarama.Config, error) {
 		return nil, err
 	}
 	s := kafkaconf.New(c.ClientID, c.Version)
+	s.Metadata.RefreshFrequency = metadataRefresh
 	s.Consumer.Offsets.Initial = sarama.OffsetOldest
 	s.Consumer.Offsets.AutoCommit.Enable = false
 	s.Consumer.IsolationLevel = sarama.ReadCommitted

@@ -1,0 +1,70 @@
+//go:build e2e
+
+package saramagroup_test
+
+import (
+	"context"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceward/onceward/internal/kafkaserver"
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
+)
+
+// TestPartitionsThatATopicGets: while a group runs, its topic gets a partition; an event in it has
+// its effect long before sarama, left alone, would have looked. It takes two looks of a minute
+// each: E2E_FULL=1.
+func TestPartitionsThatATopicGets(t *testing.T) {
+	if os.Getenv("E2E_FULL") != "1" {
+		t.Skip("long form: E2E_FULL=1")
+	}
+	t.Parallel()
+	_, pool := startDatabase(t, durable)
+	cluster, err := kafkaserver.Start(t.Context(), kafkaserver.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, cluster.Stop(context.Background())) })
+	require.NoError(t, cluster.CreateTopic(t.Context(), topic, 1, nil))
+	require.NoError(t, cluster.CreateTopic(t.Context(), graveyard, 1, nil))
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	require.NoError(t, err)
+	defer client.Close()
+	stop := runMember(t, cluster, pool, new(atomic.Bool))
+	applied := func(n int) func() bool {
+		return func() bool {
+			var effects int
+			require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM effects").Scan(&effects))
+			return effects == n
+		}
+	}
+	write := func(partition int32) {
+		key, err := outbox.NewKey("shop")
+		require.NoError(t, err)
+		require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{
+			Topic: topic, Partition: partition, Key: []byte("o-1"), Value: []byte("good"), Headers: []kgo.RecordHeader{
+				{Key: outbox.HeaderKey, Value: []byte(key.String())}, {Key: record.HeaderEventType, Value: []byte("Paid")},
+			},
+		}).FirstErr())
+	}
+	write(0)
+	require.Eventually(t, applied(1), time.Minute, 20*time.Millisecond)
+
+	admin, err := sarama.NewClusterAdmin(cluster.Addrs(), sarama.NewConfig())
+	require.NoError(t, err)
+	defer closing(t, admin)
+	require.NoError(t, admin.CreatePartitions(topic, 2, nil, false))
+	require.Eventually(t, func() bool {
+		client.ForceMetadataRefresh()
+		topics, err := admin.DescribeTopics([]string{topic})
+		return err == nil && len(topics[0].Partitions) == 2
+	}, time.Minute, 20*time.Millisecond)
+	write(1)
+	require.Eventually(t, applied(2), 4*time.Minute, 100*time.Millisecond)
+	require.NoError(t, stop())
+}
