@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // Every outcome but one lets the message's offset be committed.
@@ -59,4 +61,44 @@ func ExampleGitHubWebhooks() {
 	// stripe.* 96h0m0s false
 	// shopify.* 72h0m0s true
 	// github.* 192h0m0s true
+}
+
+// The claims of an event are remembered for the window of its class.
+func ExampleClass() {
+	config := consumer.Config{Classes: []consumer.Class{
+		{Pattern: "Payment*", Window: 24 * time.Hour, Late: consumer.LateDeadLetter},
+		{Pattern: "Order*", Window: 4 * time.Hour},
+		{Pattern: "*", Window: 7 * 24 * time.Hour}, // the default when there is no class at all
+	}}
+	for _, class := range config.Classes {
+		fmt.Println(class.Pattern, class.Window, class.Late == consumer.LateDeadLetter)
+	}
+	// Output:
+	// Payment* 24h0m0s true
+	// Order* 4h0m0s false
+	// * 168h0m0s false
+}
+
+// A record that no relay of ours has written is read by the first that takes it for its own.
+func ExampleRecordReader() {
+	readLegacy := func(consumer.Record) (ev record.Event, mine bool, err error) { return ev, false, nil }
+	config := consumer.Config{Readers: []consumer.RecordReader{
+		record.CloudEvents{Namespace: "shop"}.Read,                                // binary and structured mode, any producer
+		record.DebeziumOutbox{Namespace: "billing", TimeHeader: "createdAt"}.Read, // by header id
+		readLegacy, // func(consumer.Record) (record.Event, bool, error): anything else
+	}}
+	rec := consumer.Record{
+		Key: []byte("inv-7"), Value: []byte(`{"total":5}`),
+		Headers: []record.Header{
+			{Name: "id", Value: []byte("4711")},
+			{Name: "eventType", Value: []byte("InvoicePaid")},
+			{Name: "createdAt", Value: []byte("2026-11-24T10:00:00Z")},
+		},
+	}
+	for _, read := range config.Readers {
+		if ev, mine, err := read(rec); mine {
+			fmt.Println(ev.Type, ev.AggregateID, ev.Key.Time(), err)
+		}
+	}
+	// Output: InvoicePaid inv-7 2026-11-24 10:00:00 +0000 UTC <nil>
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/houserules"
 	"github.com/onceward/onceward/internal/pgserver"
 	"github.com/onceward/onceward/internal/process"
 )
@@ -79,6 +81,27 @@ func (c *cluster) bind(t *testing.T) {
 	require.Contains(t, c.ctl(t, "--producer", bound, "--namespace", "shop", "--apply"), "role shop writes and reads events of namespace shop only")
 	c.ctl(t, "--producer", bound, "--namespace", "shop", "--apply") // once more
 	c.ctl(t, "--side", "outbox", "--apply")
+}
+
+// untrusted takes the right to write messages into the log from everybody but the two that
+// need it, as docs/operations.md says.
+func (c *cluster) untrusted(t *testing.T, version string) {
+	t.Helper()
+	sql := documented(t, "messages")
+	if version < "17" { // a last argument fewer, as the page says
+		sql = strings.NewReplacer("bytea, boolean)", "bytea)", "text, text, boolean)", "text, text)").Replace(sql)
+	}
+	run(t, c.super, sql)
+}
+
+// documented returns the block of a page behind `<!-- test: name -->`.
+func documented(t *testing.T, name string) string {
+	t.Helper()
+	blocks, err := houserules.Blocks("..")
+	require.NoError(t, err)
+	i := slices.IndexFunc(blocks, func(b houserules.Block) bool { return b.Test == name })
+	require.GreaterOrEqual(t, i, 0, "no page has a block %q", name)
+	return blocks[i].Text
 }
 
 // refused runs outboxctl migrate roles as the superuser, and returns why it failed.

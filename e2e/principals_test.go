@@ -82,7 +82,7 @@ var notAProducers = no(
 	"SELECT * FROM onceward.dead_letters", "SELECT * FROM onceward.relay_state", "SELECT * FROM onceward.gaps", "DELETE FROM onceward.relay_state",
 	"UPDATE onceward.published_snapshots SET snapshot = pg_current_snapshot()", aGap,
 	insertReplay+"'{billing}', 'r')", "INSERT INTO onceward.controls (control_id, action, letter_id, reason) VALUES ('{id}', 'discard', '{waiting}', 'r')",
-	stateOf, aLetter, askRepair, askRetire, "SET ROLE onceward_owner", "SET ROLE onceward_relay",
+	stateOf, aLetter, askRepair, askRetire, "SET ROLE onceward_owner", "SET ROLE onceward_relay", "SELECT pg_logical_emit_message(false, 'onceward', 'x')",
 	// The content of any event, by a trigger on a table of one's own.
 	"CREATE TEMP TABLE mine (replay_id uuid, id uuid, namespace text, payload bytea); CREATE TRIGGER mine BEFORE INSERT ON mine FOR EACH ROW EXECUTE FUNCTION onceward.fill_replay()",
 )
@@ -158,7 +158,8 @@ var attempts = map[string][]try{
 			"INSERT INTO onceward.controls (control_id, action, letter_id, reason) VALUES ('{id}', 'discard', '{waiting}', 'r')"),
 	),
 	maintainer: join(
-		yes("CREATE TABLE onceward.mine (id int)", "DROP PUBLICATION onceward_orders", "ALTER TABLE onceward.outbox DETACH PARTITION {leaf}"),
+		yes("CREATE TABLE onceward.mine (id int)", "DROP PUBLICATION onceward_orders", "ALTER TABLE onceward.outbox DETACH PARTITION {leaf}",
+			"SELECT pg_logical_emit_message(true, 'onceward', 'x')"),
 		[]try{{sql: "SET LOCAL row_security = off; SELECT * FROM onceward.outbox", rows: "SELECT 2"}},
 		no("SELECT * FROM business", "CREATE ROLE mine", "COPY (SELECT 1) TO PROGRAM 'true'", "ALTER ROLE onceward_relay BYPASSRLS",
 			"SELECT pg_create_logical_replication_slot('mine', 'pgoutput')", "CREATE TABLE public.mine (id int)"),
@@ -185,6 +186,7 @@ func TestPrincipals(t *testing.T) {
 	onVersions(t, func(t *testing.T, version string) {
 		c := newCluster(t, version)
 		c.bind(t)
+		c.untrusted(t, version)
 		tries := c.everybody(t, "", nil)
 		t.Run("a key of another namespace", func(t *testing.T) { c.foreignKey(t) })
 		t.Run("the clients of a bound producer", func(t *testing.T) { c.clients(t) })

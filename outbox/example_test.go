@@ -1,12 +1,44 @@
 package outbox_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/outbox"
 )
+
+// The event and the business rows commit together, or not at all. Enqueue comes first: of
+// a duplicate an earlier try has made the rows, too.
+func ExampleEnqueue() {
+	ctx := context.Background()
+	db, err := pgx.Connect(ctx, os.Getenv("PRODUCER_DSN"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	key, err := outbox.NewKey("billing") // once per event: a retry has the same
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	body := []byte(`{"invoice": "inv-7"}`)
+	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		result, err := outbox.Enqueue(ctx, tx, outbox.Event{
+			Key: key, AggregateType: "invoice", AggregateID: "inv-7", Type: "InvoicePaid", Payload: body,
+		})
+		if err != nil || result == outbox.Duplicate {
+			return err // a duplicate: nil, and no business statement
+		}
+		_, err = tx.Exec(ctx, "UPDATE invoices SET paid = true WHERE id = $1", "inv-7")
+		return err
+	})
+	fmt.Println(err)
+}
 
 // The invoice run of a tenant in November is one event, however often it is computed.
 func ExampleDeriveKey() {

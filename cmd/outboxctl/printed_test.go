@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -35,18 +36,7 @@ func TestPrintedCommandsAreWhole(t *testing.T) {
 		}
 		commands++
 		require.NotContains(t, text, "'{}'", "%s: a quote in what is filled in ends it; see terminal.Word", c)
-		words := strings.Fields(text)
-		command, words := resolve(app.Commands, words)
-		require.NotNil(t, command, "%s: there is no such command", c)
-		require.Empty(t, command.Subcommands, "%s: a command is missing", c)
-		argument := false
-		for i, word := range words {
-			if name, flag := strings.CutPrefix(word, "--"); flag {
-				require.True(t, has(command, name) || name == "help", "%s: there is no flag --%s", c, name)
-			} else if i == 0 || !strings.HasPrefix(words[i-1], "--") {
-				argument = true
-			}
-		}
+		command, words, argument := named(t, app, c, strings.Fields(text))
 		if inHelp(c) || slices.Contains(words, "--help") {
 			continue
 		}
@@ -69,17 +59,29 @@ func TestPrintedCommandsAreWhole(t *testing.T) {
 	require.Greater(t, commands, 60, "they are found")
 }
 
-// resolve goes down from the commands by the words, and returns the words that
-// are left.
-func resolve(commands []*cli.Command, words []string) (found *cli.Command, rest []string) {
-	for len(words) > 0 {
+// named finds the command that the words begin with, and fails the test where there is
+// none, or a flag of theirs is not there. It returns the words that are left, and whether
+// there is an argument among them.
+func named(t *testing.T, app *cli.App, where fmt.Stringer, words []string) (command *cli.Command, rest []string, argument bool) {
+	t.Helper()
+	for commands := app.Commands; len(words) > 0; {
 		i := slices.IndexFunc(commands, func(c *cli.Command) bool { return c.Name == words[0] })
 		if i < 0 {
-			return found, words
+			break
 		}
-		found, commands, words = commands[i], commands[i].Subcommands, words[1:]
+		command, commands, words = commands[i], commands[i].Subcommands, words[1:]
 	}
-	return found, words
+	require.NotNil(t, command, "%s: there is no such command", where)
+	require.Empty(t, commandNames(command.Subcommands), "%s: a command is missing", where)
+	for i, word := range words {
+		if name, flag := strings.CutPrefix(word, "-"); flag {
+			name = strings.TrimPrefix(name, "-")
+			require.True(t, has(command, name) || name == "help", "%s: there is no flag --%s", where, name)
+		} else if i == 0 || !strings.HasPrefix(words[i-1], "-") {
+			argument = true
+		}
+	}
+	return command, words, argument
 }
 
 func has(c *cli.Command, flag string) bool {

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/houserules"
 	"github.com/onceward/onceward/internal/secret/canary"
 	"github.com/onceward/onceward/relay"
 )
@@ -45,6 +46,27 @@ func TestWrongUsageEndsWith2(t *testing.T) {
 		require.Equal(t, 2, code, args)
 		require.Contains(t, stderr, "relay: ")
 	}
+}
+
+// TestPagesCallWhatIsThere: every call of relay in the pages is understood. The file that
+// it names is replaced: by one that leads nowhere, and for run by one that is not there.
+func TestPagesCallWhatIsThere(t *testing.T) {
+	calls, err := houserules.PageCalls(t.Context(), filepath.Join("..", ".."))
+	require.NoError(t, err)
+	found := 0
+	for _, c := range calls {
+		if c.Args[0] != "relay" {
+			continue
+		}
+		found++
+		file, want := filepath.Join(t.TempDir(), "relay.yaml"), 1
+		if c.Args[1] == "check" {
+			file, want = writeConfig(t, nowhere), 3
+		}
+		code, stdout, stderr := call(t, nil, append(c.Args[1:], "--config", file)...)
+		require.Equal(t, want, code, "%s: %s%s", c, stdout, stderr)
+	}
+	require.Greater(t, found, 10, "they are found")
 }
 
 func TestWrongConfigurationEndsWith1AndNamesTheKey(t *testing.T) {

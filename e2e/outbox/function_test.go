@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -292,6 +293,25 @@ func TestTheFunctionFromPsql(t *testing.T) {
 		require.NoError(t, err, out)
 		require.Contains(t, out, want)
 		require.Equal(t, want == "enqueued", strings.Contains(out, "UPDATE 1"), "the business statements run once")
+	}
+	requireOneEvent(t, pool, key)
+}
+
+// The statement of docs/producing.md for JDBC; pgx has another name for each question mark.
+func TestTheStatementOfJDBC(t *testing.T) {
+	found := regexp.MustCompile(`"(SELECT onceward\.enqueue.*)"`).FindStringSubmatch(documented(t, "jdbc"))
+	require.NotNil(t, found)
+	statement := found[1]
+	for i := 1; strings.Contains(statement, "?"); i++ {
+		statement = strings.Replace(statement, "?", fmt.Sprintf("$%d", i), 1)
+	}
+	pool := installed(t)
+	key := "billing:" + uuid.Must(uuid.NewV7()).String()
+	for _, want := range []string{"enqueued", "duplicate"} {
+		var got string
+		require.NoError(t, pool.QueryRow(t.Context(), statement, key, "invoice", "inv-7", "InvoicePaid",
+			[]byte(`{"invoice": "inv-7"}`), `{"tenant": "acme"}`).Scan(&got))
+		require.Equal(t, want, got)
 	}
 	requireOneEvent(t, pool, key)
 }

@@ -4,6 +4,7 @@ package outbox_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -241,10 +242,7 @@ func writerRole(t *testing.T, pool *pgxpool.Pool) string {
 func asWriter(t *testing.T, pool *pgxpool.Pool) *pgxpool.Pool {
 	t.Helper()
 	role := writerRole(t, pool)
-	_, err := pool.Exec(t.Context(), `CREATE ROLE `+role+`;
-GRANT USAGE ON SCHEMA onceward TO `+role+`;
-GRANT INSERT (id, namespace, aggregate_type, aggregate_id, event_type, payload, content_type, headers, traceparent),
-  SELECT (id, namespace, aggregate_type, aggregate_id, event_type, payload, content_type, headers) ON onceward.outbox TO `+role)
+	_, err := pool.Exec(t.Context(), `CREATE ROLE `+role+`;`+strings.ReplaceAll(documented(t, "grants"), " TO app", " TO "+role))
 	require.NoError(t, err)
 	cfg := pool.Config().Copy()
 	cfg.ConnConfig.RuntimeParams["role"] = role

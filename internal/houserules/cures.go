@@ -199,7 +199,7 @@ func raised(root, schema string) ([]printedText, error) {
 }
 
 // groups are the commands of outboxctl that have commands below them.
-const groups = "migrate|dead|gap|partitions|config|processed|fences|windows"
+const groups = "migrate|dead|gap|partitions|config|processed|fences|windows|topics"
 
 // alone are those that have none.
 const alone = "status|doctor|list|show|replay|adopt|retire|pause|resume|skip|audit|completion"

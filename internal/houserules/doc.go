@@ -7,6 +7,9 @@
 // over the repository, and over testdata/broken, where each rule is broken
 // once, so that a rule that no longer bites is noticed.
 //
+// [Blocks], [Spans] and [PageCalls] are what README and docs show to type; tests here, in
+// cmd and in relay/config check that it works.
+//
 // Folders named testdata or vendor, hidden ones, and those with a go.mod of
 // their own that go.work does not join are not looked at.
 package houserules

@@ -8,8 +8,11 @@ import (
 	"testing"
 
 	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/knadh/koanf/providers/rawbytes"
+	"github.com/knadh/koanf/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/houserules"
 	"github.com/onceward/onceward/internal/jsonschema"
 )
 
@@ -90,6 +93,49 @@ func TestEveryGoodFileIsTaken(t *testing.T) {
 		require.Empty(t, bySchema, path)
 		require.Empty(t, report.Problems, path)
 	}
+}
+
+// settingInText is a key of the configuration with its value, as a sentence has it.
+var settingInText = regexp.MustCompile(`^((?:gap|exit_on_halt|[a-z_]+(?:\.[a-z_]+)+)): (\S+)$`)
+
+// TestThePagesConfigureWhatIsThere: every part of a configuration in the pages is taken
+// beside the smallest one, by the schema and by Check, and every setting in a sentence.
+func TestThePagesConfigureWhatIsThere(t *testing.T) {
+	root := filepath.Join("..", "..")
+	blocks, err := houserules.Blocks(root)
+	require.NoError(t, err)
+	path, found := filepath.Join(t.TempDir(), "relay.yaml"), 0
+	for _, b := range blocks {
+		if b.Language != "yaml" {
+			continue
+		}
+		found++
+		k := koanf.New(".")
+		if !strings.Contains(b.Text, "\nname: ") { // it is not whole by itself
+			require.NoError(t, k.Load(rawbytes.Provider([]byte(minimal)), yaml.Parser()))
+		}
+		require.NoError(t, k.Load(rawbytes.Provider([]byte(b.Text)), yaml.Parser()), b.Page)
+		text, err := k.Marshal(yaml.Parser())
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path, text, 0o600))
+		bySchema, report := judged(t, path)
+		require.Empty(t, bySchema, b.Page)
+		require.Empty(t, report.Problems, b.Page)
+	}
+	require.GreaterOrEqual(t, found, 3)
+
+	require.NoError(t, os.WriteFile(path, []byte(minimal), 0o600))
+	spans, err := houserules.Spans(root)
+	require.NoError(t, err)
+	for _, s := range spans {
+		if setting := settingInText.FindStringSubmatch(s.Text); setting != nil {
+			found++
+			_, report, err := Check(path, nil, setting[1]+"="+setting[2])
+			require.NoError(t, err)
+			require.Empty(t, report.Problems, s.Page)
+		}
+	}
+	require.Greater(t, found, 20, "they are found")
 }
 
 // Where secrets are not, each of their files is a note, and what is written is checked.
