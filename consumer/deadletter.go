@@ -63,21 +63,14 @@ type letters struct {
 
 // record is the Kafka record that the event came from.
 func (e *Event) record() Record {
-	if e.raw != nil {
-		return Record{Source: e.Source, Key: e.raw.Key, Value: e.raw.Value, Headers: e.RecordHeaders}
+	rec := Record{Source: e.Source, Value: e.Payload, Headers: e.RecordHeaders}
+	switch {
+	case e.raw != nil:
+		rec.Key, rec.Value = e.raw.Key, e.raw.Value
+	case e.AggregateID != "":
+		rec.Key = []byte(e.AggregateID)
 	}
-	return Record{Source: e.Source, Key: e.recordKey(), Value: e.Payload, Headers: e.RecordHeaders}
-}
-
-// recordKey is the key of that record.
-func (e *Event) recordKey() []byte {
-	if e.raw != nil {
-		return e.raw.Key
-	}
-	if e.AggregateID == "" {
-		return nil
-	}
-	return []byte(e.AggregateID)
+	return rec
 }
 
 // errorText is the error in a form that a text column can hold.

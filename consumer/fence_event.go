@@ -107,9 +107,9 @@ func decodeEvent(stored []byte) (Event, error) {
 		return Event{}, fmt.Errorf("decode the event: key: %w", err)
 	}
 	ev := Event{Event: record.Event{
-		Key: key, Type: s.Type, AggregateType: string(s.AggregateType), AggregateID: string(s.AggregateID), Payload: s.Payload,
-		ContentType: string(s.ContentType), OccurredAt: s.OccurredAt.UTC(), Traceparent: string(s.Traceparent),
-		Position: string(s.Position),
+		Key: key, Type: s.Type, AggregateType: string(s.AggregateType), AggregateID: string(s.AggregateID),
+		Payload: s.Payload, ContentType: string(s.ContentType), OccurredAt: s.OccurredAt.UTC(),
+		Traceparent: string(s.Traceparent), Position: string(s.Position),
 		ReplayID: s.ReplayID, ReplayMode: record.ReplayMode(s.ReplayMode), ReplayGroup: string(s.ReplayGroup),
 		RepairID: s.RepairID,
 	}, Source: Source(s.Source), redriven: s.Redriven}
