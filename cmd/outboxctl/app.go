@@ -14,6 +14,7 @@ import (
 	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/internal/terminal"
+	"github.com/onceward/onceward/internal/terminal/shell"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -43,7 +44,7 @@ func usage(format string, args ...any) error {
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	app := newApp(stdout, stderr)
 	app.Reader = stdin
-	err := app.RunContext(ctx, flagsFirst(app.Commands, args))
+	err := app.RunContext(ctx, shell.FlagsFirst(app.Commands, args))
 	if err == nil {
 		return exitFine
 	}
@@ -69,7 +70,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 // helpFor is what shows the flags of the command that was called, or the commands.
 func helpFor(app *cli.App, args []string) string {
-	leaf, depth := findCommand(app.Commands, args[min(1, len(args)):])
+	leaf, depth := shell.Find(app.Commands, args[min(1, len(args)):])
 	if leaf == nil {
 		return "outboxctl help"
 	}
@@ -131,19 +132,9 @@ func unknownCommand(c *cli.Context) error {
 	}
 	given := c.Args().First()
 	if given == "" {
-		return usage("%s: a command is missing; want one of %s", c.Command.HelpName, strings.Join(commandNames(commands), ", "))
+		return usage("%s: a command is missing; want one of %s", c.Command.HelpName, strings.Join(shell.Names(commands), ", "))
 	}
-	return usage("unknown command %s; did you mean %q?", secret.Argument(given), terminal.Nearest(given, commandNames(commands)))
-}
-
-func commandNames(commands []*cli.Command) []string {
-	var out []string
-	for _, c := range commands {
-		if !c.Hidden && c.Name != "help" {
-			out = append(out, c.Name)
-		}
-	}
-	return out
+	return usage("unknown command %s; did you mean %q?", secret.Argument(given), terminal.Nearest(given, shell.Names(commands)))
 }
 
 const undefinedFlag = "flag provided but not defined: -"

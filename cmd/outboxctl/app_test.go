@@ -190,25 +190,6 @@ func TestTheServerIsVerifiedUnlessToldOtherwise(t *testing.T) {
 	}
 }
 
-func TestFlagsFirst(t *testing.T) {
-	commands := newApp(nil, nil).Commands
-	for given, want := range map[string]string{
-		"outboxctl":                                "outboxctl",
-		"outboxctl show K --output json":           "outboxctl show --output json -- K",
-		"outboxctl show K --payload L":             "outboxctl show --payload -- K L",
-		"outboxctl show --dsn=x K -o json":         "outboxctl show --dsn=x -o json -- K",
-		"outboxctl show --payload -- K --output x": "outboxctl show --payload -- K --output x",
-		"outboxctl migrate up --side outbox":       "outboxctl migrate up --side outbox",
-		"outboxctl migrate down --yes --side x":    "outboxctl migrate down --yes --side x",
-		"outboxctl migrate --side x up":            "outboxctl migrate --side x up",
-		"outboxctl show K --dsn":                   "outboxctl show --dsn -- K",
-		"outboxctl bogus --x":                      "outboxctl bogus --x",
-	} {
-		require.Equal(t, want, strings.Join(flagsFirst(commands, strings.Fields(given)), " "), given)
-	}
-	require.Empty(t, flagsFirst(commands, nil))
-}
-
 // A mistyped flag is never told to switch security off.
 func TestNoFlagIsProposedThatIsInsecure(t *testing.T) {
 	var visit func(commands []*cli.Command, path []string)
