@@ -116,6 +116,8 @@ func TestWrongCalls(t *testing.T) {
 		"dead edit " + someKey + " --null-payload --payload-file f": "give one of --payload-file and --null-payload",
 		"pause now":                                                 `takes no argument, got "now"; to name a relay: --relay`,
 		"pause --relay a --slot b":                                  "--relay and --slot: give one of them",
+		"pause --route x --force":                                   "--force goes with --config",
+		"resume --route x --config y":                               "unknown flag --config",
 		"pause --route=":                                            "--route is empty",
 		"resume --output no":                                        `--output "no"`,
 		"skip " + someKey:                                           "--reason is missing",

@@ -255,6 +255,17 @@ func TestPauseAndResume(t *testing.T) {
 		require.NotContains(t, fine(t, "pause", "--route", "orders.order"), "topic orders.order is not known")
 		fine(t, "resume", "--route", "nosuch", "--route", "orders.order")
 
+		config := configFile(t, strings.Replace(relayYAML, "name: orders", "name: ctl", 1))
+		refused, _, said := call(t, "pause", "--config", config, "--route", "orders.ordr")
+		require.Equal(t, exitUsage, refused)
+		require.Contains(t, said, "knows topic orders.ordr; did you mean orders.order? --force")
+		require.Equal(t, "f {orders.b}", state(), "nothing is paused")
+		require.NotContains(t, fine(t, "pause", "--config", config, "--route", "orders.order"), "is not known")
+		require.Contains(t, fine(t, "pause", "--config", config, "--route", "orders.ordr", "--force"), "! topic orders.ordr is not known")
+		fine(t, "resume", "--route", "orders.ordr", "--route", "orders.order")
+		_, _, said = call(t, "pause", "--config", config, "--relay", "two")
+		require.Contains(t, said, "--config is of relay ctl")
+
 		exec(t, d.pool, strings.Replace(insertState, "'ctl'", "'two'", 1), "onceward_two")
 		code, _, stderr := call(t, "pause")
 		require.Equal(t, exitUsage, code)
