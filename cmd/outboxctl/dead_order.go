@@ -129,7 +129,7 @@ func printOutcomes(p *page, action string, outcomes, heading []string, row func(
 
 // printNothing says why nothing was ordered, or decided, of no letters or because of
 // problems; false: something was.
-func printNothing(p *page, done string, problems []string, found int) bool {
+func printNothing(p *page, done string, problems []operator.Problem, found int) bool {
 	for _, problem := range problems {
 		p.line("! %s", problem)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
@@ -122,7 +123,7 @@ func printLeaves(p *page, leaves []partitions.Leaf) {
 	p.table([]string{"partition", "day??", "state", "rows?", "size?", "why…"}, rows)
 }
 
-func printProblems(p *page, problems []string) {
+func printProblems(p *page, problems []operator.Problem) {
 	for i, problem := range problems {
 		if i == 0 {
 			p.line("")

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/internal/operator/status"
 	"github.com/onceward/onceward/internal/terminal/watch"
@@ -34,7 +35,7 @@ func TestStatusNamesProcesses(t *testing.T) {
 
 func TestStatusPrintsProblems(t *testing.T) {
 	p := &page{}
-	printStatus(p, &status.Report{Problems: []string{"relay a is paused", "partitions reach only 6 days ahead"}})
+	printStatus(p, &status.Report{Problems: operator.Problems("relay a is paused", "partitions reach only 6 days ahead")})
 	require.Contains(t, p.text.String(), "! relay a is paused\n! partitions reach only 6 days ahead\n")
 }
 
@@ -106,14 +107,14 @@ func TestALookSaysHowItEnds(t *testing.T) {
 		at := time.Date(2026, 11, 25, 22, 47, 54, 0, time.UTC)
 		return statusLook{At: at, Report: report}.answer(cli.NewContext(newApp(nil, nil), set, nil), err)
 	}
-	fine, wrong := &status.Report{Database: "shop"}, &status.Report{Database: "shop", Problems: []string{"relay a is paused"}}
+	fine, wrong := &status.Report{Database: "shop"}, &status.Report{Database: "shop", Problems: operator.Problems("relay a is paused")}
 	got := answer(outputTable, fine, nil)
 	require.NoError(t, got.Err)
 	require.Regexp(t, "(?s)^2026-11-25 22:47:54.000Z, again every 2s\ndatabase +shop\n.*\n\n$", got.Text)
 	require.ErrorIs(t, answer(outputTable, wrong, nil).Err, errWrong)
 	got = answer(outputJSON, wrong, nil)
 	require.ErrorIs(t, got.Err, errWrong)
-	require.Regexp(t, `^\{"at":"2026-11-25T22:47:54Z","database":"shop".*"problems":\["relay a is paused"\]\}\n$`, got.Text)
+	require.Regexp(t, `^\{"at":"2026-11-25T22:47:54Z","database":"shop".*"problems":\[\{"what":"relay a is paused","cures":\[\]\}\]\}\n$`, got.Text)
 	away := errors.New("away")
 	got = answer(outputTable, nil, away)
 	require.ErrorIs(t, got.Err, away)

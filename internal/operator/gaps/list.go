@@ -66,8 +66,13 @@ func NoteRepairs(gaps []Gap, known []relays.Relay) {
 	}
 }
 
-// Problem is what an operator should know of a gap; empty without anything.
-func (g Gap) Problem() string {
+// Problem is what an operator should know of a gap; false: nothing.
+func (g Gap) Problem() (operator.Problem, bool) {
+	says := g.says()
+	return operator.NewProblem(says).Of("gap", g.Relay, g.Slot), says != ""
+}
+
+func (g Gap) says() string {
 	switch {
 	case g.State == states.GapOpen:
 		return fmt.Sprintf("relay %s: gap %s (%s) of %d events waits for a decision: `outboxctl gap show %s`", g.Relay, g.Gap, g.Cause, g.Events, g.Gap)

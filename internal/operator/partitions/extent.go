@@ -34,13 +34,13 @@ func (r Extent) String() string {
 	return fmt.Sprintf("%d, %s to %s, %d days ahead", r.Count, r.From, r.To, r.DaysAhead)
 }
 
-// Few says that producers cannot write, or soon no more; empty: they can.
-func Few(ahead int, today bool) string {
+// Few says that producers cannot write, or soon no more; nil: they can.
+func Few(ahead int, today bool) error {
 	switch {
 	case !today:
-		return retention.NoPartitionToday().Error()
+		return retention.NoPartitionToday()
 	case ahead < FewDaysAhead:
-		return fmt.Sprintf("partitions reach only %d days ahead; run `outboxctl partitions maintain`", ahead)
+		return fmt.Errorf("partitions reach only %d days ahead; run `outboxctl partitions maintain`", ahead)
 	}
-	return ""
+	return nil
 }

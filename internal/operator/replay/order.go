@@ -30,18 +30,18 @@ type Order struct {
 
 // Result is what an order selects, and how far it was requested.
 type Result struct {
-	DryRun    bool     `json:"dry_run"`
-	Mode      string   `json:"mode"`
-	Group     string   `json:"replay_group,omitempty"`
-	Topic     string   `json:"topic,omitempty"` // empty: by the routes
-	Reason    string   `json:"reason,omitempty"`
-	Selected  int      `json:"selected"`
-	Requested int      `json:"requested"`
-	Gone      int      `json:"gone"`  // between count and request
-	After     string   `json:"after"` // the last row that was asked for; empty: none
-	Kinds     []Kind   `json:"kinds"`
-	LeftOut   []Left   `json:"left_out"`
-	Problems  []string `json:"problems"` // why nothing is replayed
+	DryRun    bool               `json:"dry_run"`
+	Mode      string             `json:"mode"`
+	Group     string             `json:"replay_group,omitempty"`
+	Topic     string             `json:"topic,omitempty"` // empty: by the routes
+	Reason    string             `json:"reason,omitempty"`
+	Selected  int                `json:"selected"`
+	Requested int                `json:"requested"`
+	Gone      int                `json:"gone"`  // between count and request
+	After     string             `json:"after"` // the last row that was asked for; empty: none
+	Kinds     []Kind             `json:"kinds"`
+	LeftOut   []Left             `json:"left_out"`
+	Problems  []operator.Problem `json:"problems"` // why nothing is replayed
 }
 
 // Kind counts events that take one route.
