@@ -14,6 +14,7 @@ import (
 	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/internal/terminal"
+	"github.com/onceward/onceward/internal/terminal/manual"
 	"github.com/onceward/onceward/internal/terminal/shell"
 	"github.com/onceward/onceward/migrations"
 )
@@ -93,10 +94,25 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			deadCommand(), gapCommand(), adoptCommand(), retireCommand(),
 			pauseCommand(), resumeCommand(), skipCommand(), processedCommand(), fencesCommand(), windowsCommand(),
 			partitionsCommand(), topicsCommand(), auditCommand(), configCommand(), completionCommand(),
+			manCommand(),
 		},
 	}
 	refuseBadFlags(app.Commands)
 	return app
+}
+
+func manCommand() *cli.Command {
+	c := manual.Command([2]string{"EXIT STATUS", "0: fine. 1: it failed. 2: it was called wrongly. 3: it worked and found something wrong."},
+		[2]string{"ENVIRONMENT", dsnVariable + " is the connection string where no flag gives one; " + insecureVariable + "=true is --insecure; " +
+			"COLUMNS, LINES, NO_COLOR and TERM say what the terminal is like. What begins with ONCEWARD_ is the relay's."})
+	shown := c.Action
+	c.Action = func(c *cli.Context) error {
+		if err := noArgument(c, ""); err != nil {
+			return err
+		}
+		return shown(c)
+	}
+	return c
 }
 
 // versions is of the program, and of the tables that it installs.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/internal/terminal/manual/manualtest"
 )
 
 const someKey = "payments:0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"
@@ -26,7 +28,7 @@ func TestWrongCalls(t *testing.T) {
 	long := strings.Repeat("x", maxReason+1)
 	t.Setenv(dsnVariable, "")
 	for call1, want := range map[string]string{
-		"":                                     "a command is missing; want one of migrate, status, doctor, list, show, replay, dead, gap, adopt, retire, pause, resume, skip, processed, fences, windows, partitions, topics, audit, config, completion",
+		"":                                     "a command is missing; want one of migrate, status, doctor, list, show, replay, dead, gap, adopt, retire, pause, resume, skip, processed, fences, windows, partitions, topics, audit, config, completion, man",
 		"migrat up":                            `unknown command "migrat"; did you mean "migrate"?`,
 		"migrate":                              "a command is missing; want one of up, down, status, roles",
 		"migrate upp --side outbox":            `unknown command "upp"; did you mean "up"?`,
@@ -122,6 +124,7 @@ func TestWrongCalls(t *testing.T) {
 		"resume --output no":                                        `--output "no"`,
 		"skip " + someKey:                                           "--reason is missing",
 		"skip --reason r":                                           "skip takes one KEY, got 0",
+		"man status":                                                `takes no argument, got "status"`,
 		"completion":                                                "want bash, zsh or fish",
 		"completion tcsh":                                           `completion "tcsh": want bash, zsh or fish`,
 		"config":                                                    "want one of check, print",
@@ -193,6 +196,15 @@ func TestTheServerIsVerifiedUnlessToldOtherwise(t *testing.T) {
 		require.NotContains(t, stderr, refused, dsn)
 		t.Setenv(insecureVariable, "")
 	}
+}
+
+func TestManPage(t *testing.T) {
+	code, page, stderr := call(t, "man")
+	require.Equal(t, exitFine, code, stderr)
+	manualtest.Holds(t, page, newApp(nil, nil))
+	require.Contains(t, page, "\n.SH \"EXIT STATUS\"\n")
+	_, again, _ := call(t, "man")
+	require.Equal(t, page, again, "it has no date")
 }
 
 // A mistyped flag is never told to switch security off.

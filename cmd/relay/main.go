@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/internal/buildinfo"
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/internal/terminal"
+	"github.com/onceward/onceward/internal/terminal/manual"
 )
 
 // version is set by the build.
@@ -42,7 +43,7 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 		Writer:  stdout, ErrWriter: log,
 		Suggest:        true,
 		HideHelp:       false,
-		Commands:       []*cli.Command{runCommand(environ, log), checkCommand(environ, stdout)},
+		Commands:       []*cli.Command{runCommand(environ, log), checkCommand(environ, stdout), manCommand()},
 		ExitErrHandler: func(*cli.Context, error) {}, // run decides
 		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
 			usage = true
@@ -78,4 +79,10 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 		return 3
 	}
 	return 1
+}
+
+func manCommand() *cli.Command {
+	return manual.Command([2]string{"EXIT STATUS", "0: done. 1: it failed. 2: it was called wrongly. 3: a check found something wrong. " +
+		"130 and 143: ended at once, by a second signal."},
+		[2]string{"ENVIRONMENT", "Every key of relay.yaml with one value, as ONCEWARD_ and its name with _ for each dot; GOMEMLIMIT."})
 }

@@ -14,8 +14,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
+	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/secret/canary"
+	"github.com/onceward/onceward/internal/terminal/manual/manualtest"
 	"github.com/onceward/onceward/relay"
 )
 
@@ -84,6 +86,17 @@ func TestVersions(t *testing.T) {
 	code, stdout, _ := call(t, nil, "--version")
 	require.Zero(t, code)
 	require.Regexp(t, `^relay version dev \(.*go1\.`, stdout)
+}
+
+func TestManPage(t *testing.T) {
+	code, page, stderr := call(t, nil, "man")
+	require.Zero(t, code, stderr)
+	var environ []string
+	var out bytes.Buffer
+	app := &cli.App{Name: "relay", Commands: []*cli.Command{runCommand(environ, nil), checkCommand(environ, &out), manCommand()}}
+	manualtest.Holds(t, page, app)
+	code, _, _ = call(t, nil, "man", "extra")
+	require.Equal(t, 2, code)
 }
 
 func TestCheckEndsWith3AndShowsNoPassword(t *testing.T) {
