@@ -180,6 +180,7 @@ func TestShowFollowsAnEvent(t *testing.T) {
 	require.Contains(t, fine(t, "show", key.String()), "pending: relay ctl has not begun yet")
 	exec(t, pool, "INSERT INTO onceward.published_snapshots SELECT slot, '1:1:'::pg_snapshot, now() FROM onceward.relay_state ON CONFLICT (slot) DO UPDATE SET snapshot = excluded.snapshot, taken_at = excluded.taken_at")
 	require.Contains(t, fine(t, "show", key.String()), "pending: not covered")
+	require.Equal(t, key.String()+"\n", fine(t, "completion", "keys", "outboxctl show "+key.Namespace()+":"))
 	code, out, _ := call(t, "show", key.String(), "--wait", "300ms")
 	require.Equal(t, exitWrong, code)
 	require.Contains(t, out, "! so it is still, after 300ms")

@@ -1,6 +1,8 @@
 package shell
 
 import (
+	"flag"
+	"io"
 	"slices"
 	"strings"
 
@@ -78,4 +80,69 @@ func TakesValue(c *cli.Command, arg string) bool {
 		}
 	}
 	return false
+}
+
+// Typed is a line that somebody is typing: a command, up to the word that is to be
+// completed.
+type Typed struct {
+	Path  []string // the names of the command
+	Leaf  *cli.Command
+	Flags *flag.FlagSet // with the arguments that are there already
+	Word  string        // as far as it is typed
+}
+
+// Parse reads a line up to the cursor, as bash, zsh and fish give it. It returns false where no
+// argument can be completed: without a command, in a flag or its value, and of a wrong call.
+func Parse(commands []*cli.Command, line string) (Typed, bool) {
+	words := split(line)
+	args, word := words[:len(words)-1], words[len(words)-1]
+	if len(args) == 0 || strings.HasPrefix(word, "-") {
+		return Typed{}, false
+	}
+	leaf, depth := Find(commands, args[1:])
+	if leaf == nil {
+		return Typed{}, false
+	}
+	if last := args[len(args)-1]; strings.HasPrefix(last, "-") && TakesValue(leaf, last) {
+		return Typed{}, false
+	}
+	set := flag.NewFlagSet(leaf.Name, flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	for _, f := range leaf.Flags {
+		if f.Apply(set) != nil {
+			return Typed{}, false
+		}
+	}
+	if set.Parse(FlagsFirst(commands, args)[1+depth:]) != nil {
+		return Typed{}, false
+	}
+	return Typed{Path: args[1 : 1+depth], Leaf: leaf, Flags: set, Word: word}, true
+}
+
+// split takes a line apart at blanks, but for those that are quoted. The last word is the one
+// that is being typed, and may be empty. What else a shell does with a word is not done.
+func split(line string) []string {
+	words := []string{""}
+	var quote rune
+	escaped := false
+	for _, r := range line {
+		last := &words[len(words)-1]
+		switch {
+		case escaped:
+			*last, escaped = *last+string(r), false
+		case r == '\\' && quote != '\'':
+			escaped = true
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote == 0 && (r == '"' || r == '\''):
+			quote = r
+		case quote == 0 && (r == ' ' || r == '\t'):
+			if *last != "" {
+				words = append(words, "")
+			}
+		default:
+			*last += string(r)
+		}
+	}
+	return words
 }

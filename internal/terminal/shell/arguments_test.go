@@ -37,3 +37,23 @@ func TestFlagsFirst(t *testing.T) {
 	}
 	require.Empty(t, FlagsFirst(tree(), nil))
 }
+
+func TestParse(t *testing.T) {
+	for line, want := range map[string]string{
+		"outboxctl show pay":                      "show  pay",
+		"outboxctl show ":                         "show  ",
+		`outboxctl show --dsn 'a b' K\ 1 "x y`:    "show K 1 x y",
+		"outboxctl migrate down --yes --side x a": "migrate down  a",
+		"outboxctl show --payload ":               "show  ",
+	} {
+		typed, ok := Parse(tree(), line)
+		require.True(t, ok, line)
+		require.Equal(t, want, strings.Join(typed.Path, " ")+" "+strings.Join(typed.Flags.Args(), " ")+" "+typed.Word, line)
+	}
+	typed, _ := Parse(tree(), "outboxctl show --dsn 'a b' ")
+	require.Equal(t, "a b", typed.Flags.Lookup("dsn").Value.String())
+	for _, line := range []string{"", "outboxctl", "outboxctl ", "outboxctl sho", "outboxctl migrate ", "outboxctl show --out", "outboxctl show --output ", "outboxctl show --nonsense "} {
+		_, ok := Parse(tree(), line)
+		require.False(t, ok, line)
+	}
+}
