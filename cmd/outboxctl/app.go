@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err == nil {
 		return exitFine
 	}
-	said := terminal.Lines(secret.Scrub(err.Error(), args[1:]))
+	said := shell.Unprefixed(app.Name, terminal.Lines(secret.Scrub(err.Error(), args[1:])))
 	var wrongCall *usageError
 	var unclear *operator.UnclearError
 	switch {
@@ -153,22 +153,7 @@ func unknownCommand(c *cli.Context) error {
 	return usage("unknown command %s; did you mean %q?", secret.Argument(given), terminal.Nearest(given, shell.Names(commands)))
 }
 
-const undefinedFlag = "flag provided but not defined: -"
-
 // badFlag turns the flag package's words into ours.
 func badFlag(c *cli.Context, err error, _ bool) error {
-	given, ok := strings.CutPrefix(err.Error(), undefinedFlag)
-	if !ok {
-		return usage("%s: %v", c.Command.HelpName, err)
-	}
-	given = strings.TrimLeft(given, "-")
-	var known []string
-	for _, f := range c.Command.Flags {
-		known = append(known, f.Names()...)
-	}
-	meant := terminal.Nearest(given, known)
-	if !terminal.Resembles(given, meant) {
-		return usage("%s: unknown flag --%s", c.Command.HelpName, given)
-	}
-	return usage("%s: unknown flag --%s; did you mean --%s?", c.Command.HelpName, given, meant)
+	return usage("%s: %s", c.Command.HelpName, shell.FlagError(c.Command.Flags, err))
 }

@@ -28,7 +28,7 @@ func TestWrongCalls(t *testing.T) {
 	long := strings.Repeat("x", maxReason+1)
 	t.Setenv(dsnVariable, "")
 	for call1, want := range map[string]string{
-		"":                                     "a command is missing; want one of migrate, status, doctor, list, show, replay, dead, gap, adopt, retire, pause, resume, skip, processed, fences, windows, partitions, topics, audit, config, completion, man",
+		"":                                     "outboxctl: a command is missing; want one of migrate, status, doctor, list, show, replay, dead, gap, adopt, retire, pause, resume, skip, processed, fences, windows, partitions, topics, audit, config, completion, man",
 		"migrat up":                            `unknown command "migrat"; did you mean "migrate"?`,
 		"migrate":                              "a command is missing; want one of up, down, status, roles",
 		"migrate upp --side outbox":            `unknown command "upp"; did you mean "up"?`,
@@ -40,9 +40,13 @@ func TestWrongCalls(t *testing.T) {
 		"migrate up --side consumer --relay r": "only the outbox side has a publication",
 		"migrate up --side outbox --relay A-B": `relay name "A-B": want 1 to 54`,
 		"migrate down --side outbox":           "add --yes to do it, or --dry-run",
-		"migrate up --side":                    "flag needs an argument",
+		"migrate up --side":                    "outboxctl: migrate up: --side: its value is missing\n",
 		"status --dns x":                       "unknown flag --dns; did you mean --dsn?",
 		"status --relay x":                     "unknown flag --relay\nRun `outboxctl status --help` to see",
+		"status -o":                            "outboxctl: status: -o/--output: its value is missing\n",
+		"status -z":                            "outboxctl: status: unknown flag -z\n",
+		"dead list --limit x":                  `dead list: --limit "x": want a whole number`,
+		"status -o xml":                        `outboxctl: -o/--output "xml": want table, wide or json`,
 		"status --output xml":                  `--output "xml": want table, wide or json`,
 		"status here":                          `takes no argument, got "here"`,
 		"status --dsn x --dsn-file y":          "give one of them",
@@ -116,7 +120,7 @@ func TestWrongCalls(t *testing.T) {
 		"dead edit " + someKey + " --null-payload":                  "--reason is missing",
 		"dead edit a b":                                             "dead edit takes one KEY, got 2",
 		"dead edit " + someKey + " --null-payload --payload-file f": "give one of --payload-file and --null-payload",
-		"pause now":                                                 `takes no argument, got "now"; to name a relay: --relay`,
+		"pause now":                                                 `outboxctl: pause takes no argument, got "now"; to name a relay: --relay`,
 		"pause --relay a --slot b":                                  "--relay and --slot: give one of them",
 		"pause --route x --force":                                   "--force goes with --config",
 		"resume --route x --config y":                               "unknown flag --config",

@@ -30,7 +30,7 @@ func checkOutput(c *cli.Context) error {
 	case outputTable, outputWide, outputJSON:
 		return nil
 	}
-	return usage("--output %q: want %s, %s or %s", c.String("output"), outputTable, outputWide, outputJSON)
+	return usage("-o/--output %q: want %s, %s or %s", c.String("output"), outputTable, outputWide, outputJSON)
 }
 
 // answer writes a report and, where it says by itself that something is wrong, ends the

@@ -14,9 +14,11 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/buildinfo"
+	"github.com/onceward/onceward/internal/pgconf"
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/internal/terminal/manual"
+	"github.com/onceward/onceward/internal/terminal/shell"
 )
 
 // version is set by the build.
@@ -39,15 +41,15 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	app := &cli.App{
 		Name:    "relay",
 		Usage:   "publish a PostgreSQL outbox to Kafka",
-		Version: buildinfo.Describe(version),
+		Version: fmt.Sprintf("%s, needs schema of side outbox %d", buildinfo.Describe(version), pgconf.OutboxSchema),
 		Writer:  stdout, ErrWriter: log,
 		Suggest:        true,
 		HideHelp:       false,
 		Commands:       []*cli.Command{runCommand(environ, log), checkCommand(environ, stdout), manCommand()},
 		ExitErrHandler: func(*cli.Context, error) {}, // run decides
-		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
+		OnUsageError: func(c *cli.Context, err error, _ bool) error {
 			usage = true
-			return err
+			return fmt.Errorf("%s: %s", c.Command.HelpName, shell.FlagError(c.Command.Flags, err))
 		},
 		Action: func(c *cli.Context) error {
 			if c.NArg() > 0 {
@@ -71,7 +73,7 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	_, _ = fmt.Fprintln(log, "relay:", terminal.Lines(secret.Scrub(err.Error(), args[1:]))) // there is nowhere else to say it
+	_, _ = fmt.Fprintln(log, "relay:", shell.Unprefixed(app.Name, terminal.Lines(secret.Scrub(err.Error(), args[1:])))) // there is nowhere else to say it
 	switch {
 	case usage:
 		return 2

@@ -46,6 +46,16 @@ func TestWrongUsageEndsWith2(t *testing.T) {
 		code, _, stderr := call(t, nil, args...)
 		require.Equal(t, 2, code, args)
 		require.Contains(t, stderr, "relay: ")
+		require.NotContains(t, stderr, "relay: relay")
+	}
+	for args, want := range map[string]string{
+		"run extra":       `relay: run takes no argument, got "extra"`,
+		"check -o":        "relay: check: -o/--output: its value is missing",
+		"check --confg x": "relay: check: unknown flag --confg; did you mean --config?",
+		"--nonsense":      "relay: unknown flag --nonsense",
+	} {
+		_, _, stderr := call(t, nil, strings.Fields(args)...)
+		require.Equal(t, want+"\n", stderr)
 	}
 }
 
@@ -85,7 +95,7 @@ func TestDurationsOfTheLogHaveAUnit(t *testing.T) {
 func TestVersions(t *testing.T) {
 	code, stdout, _ := call(t, nil, "--version")
 	require.Zero(t, code)
-	require.Regexp(t, `^relay version dev \(.*go1\.`, stdout)
+	require.Regexp(t, `^relay version dev \(.*go1\..*\), needs schema of side outbox [0-9]+\n$`, stdout)
 }
 
 func TestManPage(t *testing.T) {
