@@ -126,9 +126,9 @@ func TestStatus(t *testing.T) {
 
 	code, stdout, stderr := call(t, "status")
 	require.Equal(t, exitWrong, code, stderr)
-	require.Contains(t, stdout, "about 1 rows")
+	require.Contains(t, stdout, "about 1 row\n")
 	require.Contains(t, stdout, "! relay ctl: no process of it is connected to PostgreSQL: start it, or look at its log and /readyz")
-	require.Contains(t, stdout, "! slot onceward_ctl has 1 open dead letters")
+	require.Contains(t, stdout, "! slot onceward_ctl has 1 open dead letter")
 
 	code, stdout, _ = call(t, "status", "--output", "json")
 	require.Equal(t, exitWrong, code)

@@ -153,7 +153,7 @@ func TestDeadRetry(t *testing.T) {
 		require.Contains(t, fine(t, "dead", "retry", "--type", "Other", "--reason", "r", "--yes"), "no letter waits that is meant")
 		code, _, stderr := call(t, "dead", "retry", second.String(), "--reason", "r")
 		require.Equal(t, exitUsage, code)
-		require.Contains(t, stderr, "this would publish 2 dead letters, all that wait of 1 aggregates; standard input is no terminal")
+		require.Contains(t, stderr, "this would publish 2 dead letters, all that wait of 1 aggregate; standard input is no terminal")
 		require.Empty(t, words())
 
 		got := decode[letters.Became](t, fine(t, "dead", "retry", second.String(), "--reason", "limit raised", "--yes", "--wait", "0", "-o", "json"))
@@ -184,7 +184,7 @@ func TestDeadRetry(t *testing.T) {
 		exec(t, d.pool, "UPDATE onceward.dead_letters SET holds = true WHERE letter_id = $1", second.UUID())
 		exec(t, d.pool, "UPDATE onceward.dead_letters SET holds = false WHERE letter_id = $1", second.UUID())
 		_, _, stderr = call(t, "dead", "retry", "--aggregate", "A", "--reason", "r")
-		require.Contains(t, stderr, "publish 2 dead letters, all that wait of 1 aggregates", "one that holds nothing goes with its aggregate, and is counted once")
+		require.Contains(t, stderr, "publish 2 dead letters, all that wait of 1 aggregate", "one that holds nothing goes with its aggregate, and is counted once")
 		exec(t, d.pool, "UPDATE onceward.dead_letters SET holds = true WHERE letter_id = $1", second.UUID())
 		wait = d.obey(publish, "")
 		require.Contains(t, fine(t, "dead", "retry", "--class", "record", "--reason", "r", "--yes"), "retry of 3 letters: 3 done, 0 pending, 0 failed")
@@ -209,7 +209,7 @@ func TestDeadEditAndDiscard(t *testing.T) {
 			defer wait()
 			return fine(t, append([]string{"dead", "edit", first.String(), "--reason", "r", "--yes"}, args...)...)
 		}
-		require.Contains(t, edit("--payload-file", file("small"), "--headers-file", file(`{"tenant": "t2"}`)), "edit of 1 letters: 1 done")
+		require.Contains(t, edit("--payload-file", file("small"), "--headers-file", file(`{"tenant": "t2"}`)), "edit of 1 letter: 1 done")
 		edit("--payload-file", file(""))
 		edit("--null-payload", "--headers-file", file("{}"))
 		require.Equal(t, []string{`edit small f {"tenant": "t2"}`, `edit  f -`, `edit - t {}`}, column[string](d,
@@ -217,8 +217,8 @@ func TestDeadEditAndDiscard(t *testing.T) {
 
 		wait := d.obey(`UPDATE onceward.dead_letters SET state = 'discarded', control_id = $1 WHERE letter_id = (SELECT letter_id FROM onceward.controls WHERE control_id = $1)`, "")
 		out := fine(t, "dead", "discard", second.String(), "--reason", "test data", "--yes")
-		require.Contains(t, out, "discard of 1 letters: 1 done")
-		require.Contains(t, out, "\n1 letters of the aggregate order A still wait: `outboxctl dead retry "+first.String()+" --reason \"…\"` publishes them")
+		require.Contains(t, out, "discard of 1 letter: 1 done")
+		require.Contains(t, out, "\n1 letter of the aggregate order A still waits: `outboxctl dead retry "+first.String()+" --reason \"…\"` publishes them")
 		wait()
 		require.Equal(t, []string{"discard " + second.UUID().String() + " test data"}, column[string](d, "SELECT concat_ws(' ', action, letter_id, reason) FROM onceward.controls ORDER BY seq OFFSET 3"))
 		require.Contains(t, wrong(t, "dead", "discard", second.String(), "--reason", "r", "--yes"), "is no dead letter that waits; `outboxctl dead show "+second.String()+"` tells what became of it")
@@ -397,7 +397,7 @@ func TestReplayInGap(t *testing.T) {
 			require.Contains(t, skip(out), "was published; no relay halts at it")
 			require.Contains(t, skip(letter), "was published; no relay halts at it")
 			shown := fine(t, "gap", "show", gap)
-			require.Contains(t, shown, "1 replays lay in it: they are not proved to be published")
+			require.Contains(t, shown, "replays that lay in it: 1, not proved to be published")
 			require.Contains(t, shown, lost+"  "+event.String())
 			_, listed, _ := call(t, "gap", "list", "--all", "-o", "json")
 			require.Equal(t, int64(1), decode[gaps.Report](t, listed).Gaps[0].Replays)

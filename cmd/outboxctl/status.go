@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/internal/operator/status"
@@ -189,7 +189,7 @@ func aboutRows(n int64) string {
 	if n < 0 {
 		return "not analysed yet"
 	}
-	return fmt.Sprintf("about %d rows", n)
+	return "about " + label.Count(n, "row")
 }
 
 func orDash(s string) string {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay"
 )
@@ -220,7 +221,7 @@ func routeVerdict(name string, err error) Verdict {
 }
 
 func topicVerdict(r publisher.TopicReport) Verdict {
-	v := Verdict{Name: "topic " + r.Name, Status: OK, Detail: fmt.Sprintf("%d partitions, %d replicas", r.Partitions, r.Replicas)}
+	v := Verdict{Name: "topic " + r.Name, Status: OK, Detail: label.Count(r.Partitions, "partition") + ", " + label.Count(r.Replicas, "replica")}
 	var route *publisher.RouteError
 	switch {
 	case errors.As(r.Err, &route):

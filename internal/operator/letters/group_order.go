@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/migrations"
@@ -142,7 +143,7 @@ func summary(letters []GroupLetter) string {
 	for _, k := range kinds {
 		parts = append(parts, fmt.Sprintf("%d %s of group %s", counts[k], k.cause, k.group))
 	}
-	return fmt.Sprintf("%d dead letters (%s)", len(letters), strings.Join(parts, ", "))
+	return fmt.Sprintf("%s (%s)", label.Count(len(letters), "dead letter"), strings.Join(parts, ", "))
 }
 
 // refs takes letters apart into the arrays that a statement wants.

@@ -11,6 +11,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	consumeraudit "github.com/onceward/onceward/consumer/audit"
 	"github.com/onceward/onceward/consumer/retention"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/audit"
 	"github.com/onceward/onceward/internal/partition"
@@ -156,7 +157,7 @@ func (r *ClaimsReport) findProblems(done retention.Report) {
 		blocked = "run `outboxctl partitions maintain --side consumer`"
 	}
 	if done.Ahead < fewClaimDaysAhead {
-		add("partitions reach only %d days ahead; %s", done.Ahead, blocked)
+		add("partitions reach only %s ahead; %s", label.Count(done.Ahead, "day"), blocked)
 	}
 	if done.Overdue > overdueAfter {
 		add("a partition that no group needs is there since %s; see what it waits for%s", done.Overdue.Round(time.Hour), runs)

@@ -1,8 +1,7 @@
 package replay
 
 import (
-	"fmt"
-
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/kafka"
 )
@@ -61,7 +60,7 @@ type Left struct {
 
 // Question says what would be replayed.
 func (r *Result) Question() string {
-	q := fmt.Sprintf("replay %d events", r.Selected)
+	q := "replay " + label.Count(r.Selected, "event")
 	if r.Topic != "" {
 		q += " to topic " + r.Topic
 	}

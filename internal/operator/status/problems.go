@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/operator/states"
@@ -36,7 +37,7 @@ func (r *Report) problems() []operator.Problem {
 	}
 	for _, l := range r.DeadLetters {
 		if l.State == states.LetterOpen && l.Letters > 0 {
-			says := fmt.Sprintf("slot %s has %d open dead letters; see `outboxctl dead list`", l.Slot, l.Letters)
+			says := fmt.Sprintf("slot %s has %s; see `outboxctl dead list`", l.Slot, label.Count(l.Letters, "open dead letter"))
 			out = append(out, operator.NewProblem(says).Of("dead-letters", "", l.Slot))
 		}
 	}
