@@ -16,6 +16,8 @@ LIMIT   ?= 55m
 FUZZTIME ?= 20s
 # How the programs are built, and installed.
 BUILD = -trimpath -ldflags '-X main.version=$(VERSION)'
+# Where man pages are written.
+MANDIR ?= bin/man
 # The packages with tests that need real servers, the longest first.
 E2E = ./e2e/ $(filter-out ./e2e/,$(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build.*\be2e\b' .))))
 # The modules of go.work, and the packages of all of them: ./... alone stops where the
@@ -40,6 +42,12 @@ build: ## build bin/relay and bin/outboxctl
 .PHONY: install
 install: ## go install relay and outboxctl, into $GOBIN or $GOPATH/bin
 	$(GO) install $(BUILD) ./cmd/...
+
+.PHONY: man
+man: build ## write man pages of both, to bin/man; MANDIR=/usr/local/share/man installs them
+	@mkdir -p $(MANDIR)/man1
+	@for program in relay outboxctl; do bin/$$program man > $(MANDIR)/man1/$$program.1 || exit; done
+	@echo "man -M $(abspath $(MANDIR)) outboxctl"
 
 .PHONY: generate
 generate: deps ## write the Go code of the SQL queries, and the configuration reference

@@ -99,10 +99,6 @@ func checkServer(ctx context.Context, conn *pgx.Conn, _ Config) error {
 	return nil
 }
 
-// schemaVersion is the migration of side outbox that the relay of this release needs. A
-// later one is let pass: the schema of an upgrade comes while the old relay runs.
-const schemaVersion = 15
-
 // checkSchema refuses the schema of an earlier release, also where only a function of
 // it is another. Where no migration was written down, or the role may not read it, the
 // tables and columns are what there is to look at.
@@ -115,8 +111,8 @@ func checkSchema(ctx context.Context, conn *pgx.Conn, _ Config) error {
 		return nil
 	case err != nil:
 		return fmt.Errorf("read onceward.outbox_migrations: %w", err)
-	case version < schemaVersion:
-		return schemaBehind(nil, "its migration is %d, %d is needed", version, schemaVersion)
+	case version < pgconf.OutboxSchema:
+		return schemaBehind(nil, "its migration is %d, %d is needed", version, pgconf.OutboxSchema)
 	}
 	return nil
 }

@@ -173,7 +173,7 @@ func (r *replays) replay(reason string, args ...string) {
 func (r *replays) refused() {
 	out, err := r.ctl("refused", r.events[0], "--topic", r.name+".state")
 	require.ErrorContains(r.t, err, "exit status 3", out)
-	require.Contains(r.t, out, "is compacted, and 1 events are not the newest of their aggregate")
+	require.Contains(r.t, out, "is compacted, and 1 event is not the newest of its aggregate")
 	require.Zero(r.t, scalar[int](r.environment, `SELECT count(*) FROM onceward.replays`))
 }
 

@@ -201,7 +201,7 @@ func TestUpgraded(t *testing.T) {
 			r.start()
 			require.Contains(t, r.wait(30*time.Second), "OTHER_SYSTEM: ")
 			said := outboxctl(t, w.dsn(maintainerLogin), "adopt", "--by", "copy", "--reason", "upgraded", "--yes")
-			require.Contains(t, said, "the 1 events of partition "+f.name)
+			require.Contains(t, said, "the 1 event of partition "+f.name)
 			begins(t, w, r)
 			eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
 			r.stop()

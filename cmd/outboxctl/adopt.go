@@ -5,6 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/binding"
 )
@@ -76,12 +77,12 @@ func printAdopted(p *page, r *binding.Adopted) {
 	p.line("relay %s goes on with this system: by itself where it is halted, else when it is started", strings.Join(r.Relays, ", "))
 	if r.By == binding.ByCopy {
 		if len(r.Partitions) > 0 {
-			p.line("the %d events of partition %s are published by the repair of a gap", r.Events, strings.Join(r.Partitions, ", "))
+			p.line("the %s of partition %s %s published by the repair of a gap", label.Count(r.Events, "event"), strings.Join(r.Partitions, ", "), label.Are(r.Events))
 		}
 		p.line("it looks for a gap then, and may find none: `outboxctl gap list`")
 	}
 	if r.By == binding.ByDump {
-		p.line("%d events are in doubt, of which %d were older than a relay and %d given up: each relay finds a gap of them when it goes on, and halts; "+
-			"`outboxctl gap list` names it then, and says what decides about it", r.InDoubt, r.Before, r.GivenUp)
+		p.line("%s in doubt, of which %d were older than a relay and %d given up: each relay finds a gap of them when it goes on, and halts; "+
+			"`outboxctl gap list` names it then, and says what decides about it", label.Count(r.InDoubt, "event is", "events are"), r.Before, r.GivenUp)
 	}
 }

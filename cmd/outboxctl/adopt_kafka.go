@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/binding"
 	"github.com/onceward/onceward/publisher"
@@ -53,11 +54,12 @@ func isCluster(ctx context.Context, c *cli.Context, file string) error {
 func printAdoptedKafka(p *page, r *binding.AdoptedKafka) {
 	p.line("relay %s is bound to Kafka cluster %s", r.Relay, r.Cluster)
 	if r.Kafka == binding.KafkaGap && r.InDoubt > 0 {
-		p.line("%d events are in doubt: `outboxctl gap list`, then `outboxctl gap repair GAP --reason \"…\"` has them published there, "+
-			"`outboxctl gap accept GAP --reason \"…\"` gives them up", r.InDoubt)
+		p.line("%s in doubt: `outboxctl gap list`, then `outboxctl gap repair GAP --reason \"…\"` has them published there, "+
+			"`outboxctl gap accept GAP --reason \"…\"` gives them up", label.Count(r.InDoubt, "event is", "events are"))
 	}
 	if r.Kafka == binding.KafkaGap && r.Replayed > 0 {
-		p.line("%d dead letters that were replayed are open again: `outboxctl dead list`; they hold nothing, and each comes when it is retried, out of its aggregate's order", r.Replayed)
+		p.line("%s open again: `outboxctl dead list`; they hold nothing, and each comes when it is retried, out of its aggregate's order",
+			label.Count(r.Replayed, "dead letter that was replayed is", "dead letters that were replayed are"))
 	}
 	p.line("a relay that stopped with OTHER_KAFKA goes on within seconds; one that is stopped, when it is started with the new kafka.brokers")
 }

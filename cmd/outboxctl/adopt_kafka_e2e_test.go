@@ -67,7 +67,7 @@ func TestAdoptKafkaGap(t *testing.T) {
 
 	out := fine(t, "adopt", "--kafka", "gap", "--reason", "moved", "--yes")
 	require.Contains(t, out, "5 events are in doubt")
-	require.Contains(t, out, "1 dead letters that were replayed are open again: `outboxctl dead list`; they hold nothing, and each comes when it is retried, out of its aggregate's order")
+	require.Contains(t, out, "1 dead letter that was replayed is open again: `outboxctl dead list`; they hold nothing, and each comes when it is retried, out of its aggregate's order")
 	require.Equal(t, map[string]string{
 		"10": "before", "25": "gap", "35": "given-up", "45": "gap", "55": "gap", "65": "gap", "75": "pending", "90": "gap", "95": "parked", "110": "pending",
 	}, states(), "what a repair had published is to be repaired again")

@@ -14,6 +14,8 @@ import (
 	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/internal/terminal"
+	"github.com/onceward/onceward/internal/terminal/manual"
+	"github.com/onceward/onceward/internal/terminal/shell"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -43,11 +45,11 @@ func usage(format string, args ...any) error {
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	app := newApp(stdout, stderr)
 	app.Reader = stdin
-	err := app.RunContext(ctx, flagsFirst(app.Commands, args))
+	err := app.RunContext(ctx, shell.FlagsFirst(app.Commands, args))
 	if err == nil {
 		return exitFine
 	}
-	said := terminal.Lines(secret.Scrub(err.Error(), args[1:]))
+	said := shell.Unprefixed(app.Name, terminal.Lines(secret.Scrub(err.Error(), args[1:])))
 	var wrongCall *usageError
 	var unclear *operator.UnclearError
 	switch {
@@ -69,7 +71,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 // helpFor is what shows the flags of the command that was called, or the commands.
 func helpFor(app *cli.App, args []string) string {
-	leaf, depth := findCommand(app.Commands, args[min(1, len(args)):])
+	leaf, depth := shell.Find(app.Commands, args[min(1, len(args)):])
 	if leaf == nil {
 		return "outboxctl help"
 	}
@@ -92,10 +94,25 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			deadCommand(), gapCommand(), adoptCommand(), retireCommand(),
 			pauseCommand(), resumeCommand(), skipCommand(), processedCommand(), fencesCommand(), windowsCommand(),
 			partitionsCommand(), topicsCommand(), auditCommand(), configCommand(), completionCommand(),
+			manCommand(),
 		},
 	}
 	refuseBadFlags(app.Commands)
 	return app
+}
+
+func manCommand() *cli.Command {
+	c := manual.Command([2]string{"EXIT STATUS", "0: fine. 1: it failed. 2: it was called wrongly. 3: it worked and found something wrong."},
+		[2]string{"ENVIRONMENT", dsnVariable + " is the connection string where no flag gives one; " + insecureVariable + "=true is --insecure; " +
+			"COLUMNS, LINES, NO_COLOR and TERM say what the terminal is like. What begins with ONCEWARD_ is the relay's."})
+	shown := c.Action
+	c.Action = func(c *cli.Context) error {
+		if err := noArgument(c, ""); err != nil {
+			return err
+		}
+		return shown(c)
+	}
+	return c
 }
 
 // versions is of the program, and of the tables that it installs.
@@ -131,37 +148,12 @@ func unknownCommand(c *cli.Context) error {
 	}
 	given := c.Args().First()
 	if given == "" {
-		return usage("%s: a command is missing; want one of %s", c.Command.HelpName, strings.Join(commandNames(commands), ", "))
+		return usage("%s: a command is missing; want one of %s", c.Command.HelpName, strings.Join(shell.Names(commands), ", "))
 	}
-	return usage("unknown command %s; did you mean %q?", secret.Argument(given), terminal.Nearest(given, commandNames(commands)))
+	return usage("unknown command %s; did you mean %q?", secret.Argument(given), terminal.Nearest(given, shell.Names(commands)))
 }
-
-func commandNames(commands []*cli.Command) []string {
-	var out []string
-	for _, c := range commands {
-		if !c.Hidden && c.Name != "help" {
-			out = append(out, c.Name)
-		}
-	}
-	return out
-}
-
-const undefinedFlag = "flag provided but not defined: -"
 
 // badFlag turns the flag package's words into ours.
 func badFlag(c *cli.Context, err error, _ bool) error {
-	given, ok := strings.CutPrefix(err.Error(), undefinedFlag)
-	if !ok {
-		return usage("%s: %v", c.Command.HelpName, err)
-	}
-	given = strings.TrimLeft(given, "-")
-	var known []string
-	for _, f := range c.Command.Flags {
-		known = append(known, f.Names()...)
-	}
-	meant := terminal.Nearest(given, known)
-	if !terminal.Resembles(given, meant) {
-		return usage("%s: unknown flag --%s", c.Command.HelpName, given)
-	}
-	return usage("%s: unknown flag --%s; did you mean --%s?", c.Command.HelpName, given, meant)
+	return usage("%s: %s", c.Command.HelpName, shell.FlagError(c.Command.Flags, err))
 }

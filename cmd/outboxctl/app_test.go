@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/internal/terminal/manual/manualtest"
 )
 
 const someKey = "payments:0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"
@@ -26,7 +28,7 @@ func TestWrongCalls(t *testing.T) {
 	long := strings.Repeat("x", maxReason+1)
 	t.Setenv(dsnVariable, "")
 	for call1, want := range map[string]string{
-		"":                                     "a command is missing; want one of migrate, status, doctor, list, show, replay, dead, gap, adopt, retire, pause, resume, skip, processed, fences, windows, partitions, topics, audit, config, completion",
+		"":                                     "outboxctl: a command is missing; want one of migrate, status, doctor, list, show, replay, dead, gap, adopt, retire, pause, resume, skip, processed, fences, windows, partitions, topics, audit, config, completion, man",
 		"migrat up":                            `unknown command "migrat"; did you mean "migrate"?`,
 		"migrate":                              "a command is missing; want one of up, down, status, roles",
 		"migrate upp --side outbox":            `unknown command "upp"; did you mean "up"?`,
@@ -38,12 +40,19 @@ func TestWrongCalls(t *testing.T) {
 		"migrate up --side consumer --relay r": "only the outbox side has a publication",
 		"migrate up --side outbox --relay A-B": `relay name "A-B": want 1 to 54`,
 		"migrate down --side outbox":           "add --yes to do it, or --dry-run",
-		"migrate up --side":                    "flag needs an argument",
+		"migrate up --side":                    "outboxctl: migrate up: --side: its value is missing\n",
 		"status --dns x":                       "unknown flag --dns; did you mean --dsn?",
 		"status --relay x":                     "unknown flag --relay\nRun `outboxctl status --help` to see",
+		"status -o":                            "outboxctl: status: -o/--output: its value is missing\n",
+		"status -z":                            "outboxctl: status: unknown flag -z\n",
+		"dead list --limit x":                  `dead list: --limit "x": want a whole number`,
+		"status -o xml":                        `outboxctl: -o/--output "xml": want table, wide or json`,
 		"status --output xml":                  `--output "xml": want table, wide or json`,
 		"status here":                          `takes no argument, got "here"`,
 		"status --dsn x --dsn-file y":          "give one of them",
+		"status --watch --every 1ms":           "--every 1ms: want 100ms or more",
+		"status --every 1s":                    "--every goes with --watch",
+		"status --watch":                       "no database; give --dsn",
 		"show":                                 "show takes one KEY, got 0; a key looks like payments:",
 		"show a b":                             "show takes one KEY, got 2",
 		"show payments":                        "no colon found",
@@ -111,12 +120,15 @@ func TestWrongCalls(t *testing.T) {
 		"dead edit " + someKey + " --null-payload":                  "--reason is missing",
 		"dead edit a b":                                             "dead edit takes one KEY, got 2",
 		"dead edit " + someKey + " --null-payload --payload-file f": "give one of --payload-file and --null-payload",
-		"pause now":                                                 `takes no argument, got "now"; to name a relay: --relay`,
+		"pause now":                                                 `outboxctl: pause takes no argument, got "now"; to name a relay: --relay`,
 		"pause --relay a --slot b":                                  "--relay and --slot: give one of them",
+		"pause --route x --force":                                   "--force goes with --config",
+		"resume --route x --config y":                               "unknown flag --config",
 		"pause --route=":                                            "--route is empty",
 		"resume --output no":                                        `--output "no"`,
 		"skip " + someKey:                                           "--reason is missing",
 		"skip --reason r":                                           "skip takes one KEY, got 0",
+		"man status":                                                `takes no argument, got "status"`,
 		"completion":                                                "want bash, zsh or fish",
 		"completion tcsh":                                           `completion "tcsh": want bash, zsh or fish`,
 		"config":                                                    "want one of check, print",
@@ -190,23 +202,13 @@ func TestTheServerIsVerifiedUnlessToldOtherwise(t *testing.T) {
 	}
 }
 
-func TestFlagsFirst(t *testing.T) {
-	commands := newApp(nil, nil).Commands
-	for given, want := range map[string]string{
-		"outboxctl":                                "outboxctl",
-		"outboxctl show K --output json":           "outboxctl show --output json -- K",
-		"outboxctl show K --payload L":             "outboxctl show --payload -- K L",
-		"outboxctl show --dsn=x K -o json":         "outboxctl show --dsn=x -o json -- K",
-		"outboxctl show --payload -- K --output x": "outboxctl show --payload -- K --output x",
-		"outboxctl migrate up --side outbox":       "outboxctl migrate up --side outbox",
-		"outboxctl migrate down --yes --side x":    "outboxctl migrate down --yes --side x",
-		"outboxctl migrate --side x up":            "outboxctl migrate --side x up",
-		"outboxctl show K --dsn":                   "outboxctl show --dsn -- K",
-		"outboxctl bogus --x":                      "outboxctl bogus --x",
-	} {
-		require.Equal(t, want, strings.Join(flagsFirst(commands, strings.Fields(given)), " "), given)
-	}
-	require.Empty(t, flagsFirst(commands, nil))
+func TestManPage(t *testing.T) {
+	code, page, stderr := call(t, "man")
+	require.Equal(t, exitFine, code, stderr)
+	manualtest.Holds(t, page, newApp(nil, nil))
+	require.Contains(t, page, "\n.SH \"EXIT STATUS\"\n")
+	_, again, _ := call(t, "man")
+	require.Equal(t, page, again, "it has no date")
 }
 
 // A mistyped flag is never told to switch security off.

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/secret/canary"
+	"github.com/onceward/onceward/internal/terminal/shell"
 )
 
 // leaves returns the paths of all commands that do something.
@@ -51,9 +52,9 @@ func callsWith(t *testing.T, text, dsnFile, config string) (calls [][]string) {
 
 // known leaves out the flags that a command does not have.
 func known(leaf, flags []string) (out []string) {
-	command, _ := findCommand(newApp(os.Stdout, os.Stderr).Commands, leaf)
+	command, _ := shell.Find(newApp(os.Stdout, os.Stderr).Commands, leaf)
 	for i := 0; i < len(flags); i++ {
-		takes := takesValue(command, flags[i])
+		takes := shell.TakesValue(command, flags[i])
 		has := slices.ContainsFunc(command.Flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), flags[i][2:]) })
 		if has {
 			out = append(out, flags[i])

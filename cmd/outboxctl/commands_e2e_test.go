@@ -126,9 +126,9 @@ func TestStatus(t *testing.T) {
 
 	code, stdout, stderr := call(t, "status")
 	require.Equal(t, exitWrong, code, stderr)
-	require.Contains(t, stdout, "about 1 rows")
+	require.Contains(t, stdout, "about 1 row\n")
 	require.Contains(t, stdout, "! relay ctl: no process of it is connected to PostgreSQL: start it, or look at its log and /readyz")
-	require.Contains(t, stdout, "! slot onceward_ctl has 1 open dead letters")
+	require.Contains(t, stdout, "! slot onceward_ctl has 1 open dead letter")
 
 	code, stdout, _ = call(t, "status", "--output", "json")
 	require.Equal(t, exitWrong, code)
@@ -180,6 +180,7 @@ func TestShowFollowsAnEvent(t *testing.T) {
 	require.Contains(t, fine(t, "show", key.String()), "pending: relay ctl has not begun yet")
 	exec(t, pool, "INSERT INTO onceward.published_snapshots SELECT slot, '1:1:'::pg_snapshot, now() FROM onceward.relay_state ON CONFLICT (slot) DO UPDATE SET snapshot = excluded.snapshot, taken_at = excluded.taken_at")
 	require.Contains(t, fine(t, "show", key.String()), "pending: not covered")
+	require.Equal(t, key.String()+"\n", fine(t, "completion", "keys", "outboxctl show "+key.Namespace()+":"))
 	code, out, _ := call(t, "show", key.String(), "--wait", "300ms")
 	require.Equal(t, exitWrong, code)
 	require.Contains(t, out, "! so it is still, after 300ms")

@@ -1,19 +1,28 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/internal/operator/events"
+	"github.com/onceward/onceward/internal/operator/states"
+	"github.com/onceward/onceward/internal/terminal/shell"
+	"github.com/onceward/onceward/migrations"
 )
 
 func completionCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "completion",
-		Usage:     "print a script that completes commands and flags, for bash, zsh or fish",
+		Usage:     "print a script that completes commands, flags and KEYs, for bash, zsh or fish",
 		ArgsUsage: "SHELL",
-		Description: "The script is static: a completion runs nothing. For example:\n\n" +
+		Description: "For a KEY the script asks the database that the environment, or a flag on the line, names: it offers up to\n" +
+			"50 events that are pending, waiting or dead, to `outboxctl dead` those with a letter, and nothing where that\n" +
+			"does not answer within 2 seconds. All else it knows by itself. For example:\n\n" +
 			"  source <(outboxctl completion bash)                                     in ~/.bashrc or ~/.zshrc\n" +
 			"  outboxctl completion fish > ~/.config/fish/completions/outboxctl.fish",
 		Action: completion,
@@ -21,19 +30,27 @@ func completionCommand() *cli.Command {
 }
 
 func completion(c *cli.Context) error {
+	name := c.Args().First()
+	if name == "keys" && c.NArg() == 2 { // the script asks
+		for _, key := range keysFor(c, c.Args().Get(1)) {
+			fmt.Fprintln(c.App.Writer, key) //nolint:errcheck // the shell has gone on
+		}
+		return nil
+	}
 	if c.NArg() != 1 {
 		return usage("completion takes one SHELL, got %d; want bash, zsh or fish", c.NArg())
 	}
+	keyed := func(path ...string) bool { return len(statesOfKeys(path)) > 0 }
 	var script string
-	switch shell := c.Args().First(); shell {
+	switch name {
 	case "bash":
-		script = bashCompletion(c.App.Commands)
+		script = shell.Bash(c.App.Commands, keyed)
 	case "zsh":
-		script = "autoload -U +X bashcompinit && bashcompinit\n" + bashCompletion(c.App.Commands)
+		script = shell.Zsh(c.App.Commands, keyed)
 	case "fish":
-		script = fishCompletion(c.App.Commands)
+		script = shell.Fish(c.App.Commands, keyed)
 	default:
-		return usage("completion %q: want bash, zsh or fish", shell)
+		return usage("completion %q: want bash, zsh or fish", name)
 	}
 	if _, err := io.WriteString(c.App.Writer, script); err != nil {
 		return fmt.Errorf("write completion: %w", err)
@@ -41,63 +58,40 @@ func completion(c *cli.Context) error {
 	return nil
 }
 
-// bashCompletion offers commands, then subcommands, then flags. It knows no
-// more than the names: keys, topics and files are the shell's to complete.
-func bashCompletion(commands []*cli.Command) string {
-	var b strings.Builder
-	b.WriteString("_outboxctl() {\n  local offer=\"\"\n  if [ \"$COMP_CWORD\" -eq 1 ]; then\n")
-	fmt.Fprintf(&b, "    offer=%q\n  else\n    case \"${COMP_WORDS[1]}\" in\n", strings.Join(commandNames(commands), " "))
-	for _, c := range commands {
-		if len(c.Subcommands) == 0 {
-			fmt.Fprintf(&b, "      %s) offer=%q ;;\n", c.Name, flagNames(c))
-			continue
-		}
-		fmt.Fprintf(&b, "      %s)\n        if [ \"$COMP_CWORD\" -eq 2 ]; then\n          offer=%q\n        else\n          case \"${COMP_WORDS[2]}\" in\n",
-			c.Name, strings.Join(commandNames(c.Subcommands), " "))
-		for _, sub := range c.Subcommands {
-			fmt.Fprintf(&b, "            %s) offer=%q ;;\n", sub.Name, flagNames(sub))
-		}
-		b.WriteString("          esac\n        fi ;;\n")
+// statesOfKeys are those of the events that a command may be about; none where it takes no
+// key of the producer's database.
+func statesOfKeys(path []string) []string {
+	switch strings.Join(path, " ") {
+	case "show", "replay", "skip":
+		return []string{states.Pending, states.Waiting, states.Dead}
+	case "dead show", "dead retry", "dead edit", "dead discard":
+		return []string{states.Dead}
 	}
-	b.WriteString("    esac\n  fi\n  local word; COMPREPLY=()\n" +
-		"  while IFS= read -r word; do COMPREPLY+=(\"$word\"); done < <(compgen -W \"$offer\" -- \"${COMP_WORDS[COMP_CWORD]}\")\n}\n")
-	b.WriteString("complete -o default -F _outboxctl outboxctl\n")
-	return b.String()
+	return nil
 }
 
-// fishCompletion is the same for fish. The library's own generator never ends
-// once help was shown in the process: its help command contains itself.
-func fishCompletion(commands []*cli.Command) string {
-	var b strings.Builder
-	offer := func(when, format string, args ...any) {
-		fmt.Fprintf(&b, "complete -c outboxctl -n '%s' %s\n", when, fmt.Sprintf(format, args...))
+// keysFor are the keys that may end a line. Whatever goes wrong, there are none: who types
+// is told nothing.
+func keysFor(c *cli.Context, line string) []string {
+	typed, ok := shell.Parse(c.App.Commands, line)
+	if !ok {
+		return nil
 	}
-	for _, name := range commandNames(commands) {
-		offer("__fish_use_subcommand", "-f -a %s", name)
+	ctx, cancel := context.WithTimeout(c.Context, 2*time.Second)
+	defer cancel()
+	asked := cli.NewContext(c.App, typed.Flags, c)
+	asked.Context, asked.Command = ctx, typed.Leaf
+	if asked.String("side") == string(migrations.Consumer) {
+		return nil
 	}
-	for _, c := range commands {
-		seen := "__fish_seen_subcommand_from " + c.Name
-		for _, f := range c.Flags {
-			offer(seen, "-l %s", f.Names()[0])
-		}
-		names := commandNames(c.Subcommands)
-		for _, sub := range c.Subcommands {
-			if sub.Name == "help" {
-				continue
-			}
-			offer(seen+"; and not __fish_seen_subcommand_from "+strings.Join(names, " "), "-f -a %s", sub.Name)
-			for _, f := range sub.Flags {
-				offer(seen+"; and __fish_seen_subcommand_from "+sub.Name, "-l %s", f.Names()[0])
-			}
-		}
+	db, err := connect(asked)
+	if err != nil {
+		return nil
 	}
-	return b.String()
-}
-
-func flagNames(c *cli.Command) string {
-	var names []string
-	for _, f := range c.Flags {
-		names = append(names, "--"+f.Names()[0])
+	defer db.Close()
+	keys, err := events.Keys(ctx, db, statesOfKeys(typed.Path), typed.Word, typed.Flags.Args())
+	if err != nil {
+		return nil
 	}
-	return strings.Join(append(names, "--help"), " ")
+	return keys
 }

@@ -42,13 +42,13 @@ func configCommand() *cli.Command {
 
 // configReport is the JSON answer of config check.
 type configReport struct {
-	File        string   `json:"file"`
-	OK          bool     `json:"ok"`
-	Problems    []string `json:"problems"`
-	Notes       []string `json:"notes"`
-	Relay       string   `json:"relay,omitempty"`
-	Slot        string   `json:"slot,omitempty"`
-	Publication string   `json:"publication,omitempty"`
+	File        string             `json:"file"`
+	OK          bool               `json:"ok"`
+	Problems    []operator.Problem `json:"problems"`
+	Notes       []string           `json:"notes"`
+	Relay       string             `json:"relay,omitempty"`
+	Slot        string             `json:"slot,omitempty"`
+	Publication string             `json:"publication,omitempty"`
 }
 
 func configCheck(c *cli.Context) error {
@@ -61,7 +61,7 @@ func configCheck(c *cli.Context) error {
 	}
 	report := configReport{
 		File: c.String("config"), OK: len(found.Problems) == 0,
-		Problems: operator.NotNil(found.Problems), Notes: operator.NotNil(found.Notes),
+		Problems: operator.Problems(found.Problems...), Notes: operator.NotNil(found.Notes),
 	}
 	if report.OK {
 		report.Relay, report.Slot, report.Publication = cfg.Name, cfg.SlotName(), cfg.PublicationName()

@@ -5,6 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/internal/operator/states"
@@ -25,9 +26,9 @@ func deadRetry(c *cli.Context) error {
 	if order == nil {
 		return answerNothing(c, nothing, err)
 	}
-	what := fmt.Sprintf("publish %d dead letters", order.Count())
+	what := "publish " + label.Count(order.Count(), "dead letter")
 	if order.Aggregates > 0 {
-		what += fmt.Sprintf(", all that wait of %d aggregates", order.Aggregates)
+		what += ", all that wait of " + label.Count(order.Aggregates, "aggregate")
 	}
 	return give(c, db, what, reason, order)
 }
@@ -42,7 +43,7 @@ func deadDiscard(c *cli.Context) error {
 	if order == nil {
 		return answerNothing(c, nothing, err)
 	}
-	return give(c, db, fmt.Sprintf("give up %d dead letters for good", order.Count()), reason, order)
+	return give(c, db, fmt.Sprintf("give up %s for good", label.Count(order.Count(), "dead letter")), reason, order)
 }
 
 // readCommand checks what needs no server, of retry and discard, and connects.
@@ -120,7 +121,7 @@ func printOutcomes(p *page, action string, outcomes, heading []string, row func(
 			rows = append(rows, row(i))
 		}
 	}
-	p.line("%s of %d letters: %d done, %d pending, %d failed", action, len(outcomes), counts[states.OutcomeDone], counts[states.OutcomePending], counts[states.OutcomeFailed])
+	p.line("%s of %s: %d done, %d pending, %d failed", action, label.Count(len(outcomes), "letter"), counts[states.OutcomeDone], counts[states.OutcomePending], counts[states.OutcomeFailed])
 	p.table(heading, rows)
 	if len(outcomes) > maxOutcomes {
 		p.line("\nthe first %d are shown; --output json has all", maxOutcomes)
@@ -129,7 +130,7 @@ func printOutcomes(p *page, action string, outcomes, heading []string, row func(
 
 // printNothing says why nothing was ordered, or decided, of no letters or because of
 // problems; false: something was.
-func printNothing(p *page, done string, problems []string, found int) bool {
+func printNothing(p *page, done string, problems []operator.Problem, found int) bool {
 	for _, problem := range problems {
 		p.line("! %s", problem)
 	}
@@ -156,8 +157,9 @@ func printDecided(p *page, r *letters.Became) {
 		if i == maxOutcomes {
 			break
 		}
-		p.line("\n%d letters of the aggregate %s still wait: `outboxctl dead retry %s --reason \"…\"` publishes them",
-			l.Letters, short(l.AggregateType+" "+l.AggregateID), l.Key)
+		of := " of the aggregate " + short(l.AggregateType+" "+l.AggregateID)
+		p.line("\n%s: `outboxctl dead retry %s --reason \"…\"` publishes them",
+			label.Count(l.Letters, "letter"+of+" still waits", "letters"+of+" still wait"), l.Key)
 	}
 	for _, relay := range r.Relays {
 		p.line("\n%s", relay)

@@ -147,7 +147,7 @@ func printReplaysOfGap(p *page, g *gaps.Gap) {
 	if g.Replays == 0 {
 		return
 	}
-	p.line("%d replays lay in it: they are not proved to be published, and no repair publishes them; `outboxctl replay KEY --config FILE --reason \"…\"` orders one again", g.Replays)
+	p.line("replays that lay in it: %d, not proved to be published, and published by no repair; `outboxctl replay KEY --config FILE --reason \"…\"` orders one again", g.Replays)
 	var rows [][]string
 	for _, r := range g.FirstReplays {
 		rows = append(rows, []string{r.Replay, r.Key, short(r.RequestedBy), terminal.Stamp(&r.RequestedAt)})

@@ -241,11 +241,11 @@ func TestGroupLettersAreRedriven(t *testing.T) {
 		wait()
 		require.Contains(t, out, "failed again: still no account")
 		wait = d.member("UPDATE onceward.consumer_dead_letters SET state = 'redriven'")
-		require.Contains(t, fine(t, "dead", "redrive", "--cause", "late", "--reason", "r", "--yes"), "redrive of 1 letters: 1 done, 0 pending, 0 failed")
+		require.Contains(t, fine(t, "dead", "redrive", "--cause", "late", "--reason", "r", "--yes"), "redrive of 1 letter: 1 done, 0 pending, 0 failed")
 		wait()
 		require.Equal(t, "1 redriven 2 "+d.operator+" r", standing()[1])
 		out = wrong(t, "dead", "redrive", "--all", "--reason", "r", "--yes", "--wait", "300ms")
-		require.Contains(t, out, "redrive of 1 letters: 0 done, 1 pending, 0 failed")
+		require.Contains(t, out, "redrive of 1 letter: 0 done, 1 pending, 0 failed")
 		require.Contains(t, out, "the request stands")
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/events"
 	"github.com/onceward/onceward/internal/operator/states"
@@ -109,7 +110,7 @@ func printList(p *page, r *events.List) {
 		p.line("\nthere are more; raise --limit")
 	}
 	if r.Replays > 0 {
-		p.line("\n%d replays wait too: `outboxctl status` says for what", r.Replays)
+		p.line("\n%s too: `outboxctl status` says for what", label.Count(r.Replays, "replay waits", "replays wait"))
 	}
 	for _, leaf := range r.Filled {
 		p.line("\n! partition %s held rows when it was attached, and none of its events counts as published: `outboxctl partitions status` says what to do", leaf)

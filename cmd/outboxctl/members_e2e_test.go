@@ -88,7 +88,7 @@ func TestMembersObeyARedrive(t *testing.T) {
 		}
 		require.Contains(t, redrive(exitWrong), "failed again: ")
 		m.fails = nil
-		require.Contains(t, redrive(exitFine), "redrive of 1 letters: 1 done, 0 pending, 0 failed")
+		require.Contains(t, redrive(exitFine), "redrive of 1 letter: 1 done, 0 pending, 0 failed")
 		require.Len(t, m.applied, 1)
 		m.handle(ev, consumer.Duplicate)
 		require.Regexp(t, `billing +processed`, fine(t, "processed", "show", ev.Key.String()))

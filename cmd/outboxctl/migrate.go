@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/operator/windows"
@@ -132,7 +133,7 @@ func migrateUp(c *cli.Context, m *migrations.Migrator) error {
 			p.line("side %s: version %d, nothing to migrate", report.Side, res.To)
 		}
 		if n := len(res.Partitions); n > 0 {
-			p.line("made %d partitions: %s to %s", n, res.Partitions[0], res.Partitions[n-1])
+			p.line("made %s: %s to %s", label.Count(n, "partition"), res.Partitions[0], res.Partitions[n-1])
 		}
 		if res.Publication != "" {
 			p.line("made publication %s", res.Publication)

@@ -53,7 +53,7 @@ func answers() map[string]func(terminal.Screen) string {
 			Check: "floors", Group: longGroup, Subject: "payments.*", Count: 3, What: "a floor lies below where claims are kept, so that a late duplicate is applied again",
 			Do: fmt.Sprintf("`outboxctl windows raise %s 'payments.*' --reason \"…\"` raises it", longGroup),
 		}}, Unfinished: []string{"claims of 2026-11-24"}}, printAudit),
-		"config-check": written(configReport{File: "relay.yaml", Problems: []string{"config: routes[0].topic: {tenant} is no variable; want one of {namespace}, {aggregate_type}, {event_type}"}}, printConfig),
+		"config-check": written(configReport{File: "relay.yaml", Problems: operator.Problems("config: routes[0].topic: {tenant} is no variable; want one of {namespace}, {aggregate_type}, {event_type}")}, printConfig),
 		"adopt":        written(&binding.Adopted{By: binding.ByDump, Relays: []string{"orders", "payments"}, InDoubt: 120000, Before: 17, GivenUp: 3}, printAdopted),
 		"adopt-kafka":  written(&binding.AdoptedKafka{Kafka: binding.KafkaGap, Relay: "payments", Cluster: "MkU3OEVBNTcwNTJENDM2Qg", InDoubt: 12, Replayed: 2}, printAdoptedKafka),
 		"retire":       written(&binding.Retired{Relay: "payments", Slot: "onceward_payments", SlotOf: "shop_staging", Letters: 4}, printRetired),
@@ -95,7 +95,7 @@ func ofEvents() map[string]func(terminal.Screen) string {
 		"show":      written(life, printShow), "show-consumer": written(&groups, printShow),
 		"replay": written(&replay.Result{Selected: 3, DryRun: true, Mode: states.ModeReprocess, Group: longGroup, Reason: longWhy, Kinds: []replay.Kind{{Namespace: "payments", AggregateType: "payment", EventType: "PaymentAuthorized", Events: 3}},
 			LeftOut: []replay.Left{{State: states.Pending, Events: 1, Why: "some relay still owes it, and publishes it by itself as soon as it has come to it"}}}, printReplay),
-		"replay-refused": written(&replay.Result{Problems: []string{longKey + ": its partition was dropped with the day 2026-11-01, and no row is there to be published once more"}}, printReplay),
+		"replay-refused": written(&replay.Result{Problems: operator.Problems(longKey + ": its partition was dropped with the day 2026-11-01, and no row is there to be published once more")}, printReplay),
 	}
 }
 
@@ -105,7 +105,7 @@ func ofLetters() map[string]func(terminal.Screen) string {
 	edited.EditedAt, edited.Waits = &at, true
 	whole := letters.WholeLetter{Letter: edited, EditedBy: &who, EditedWhy: &why, ContentType: "application/json", PayloadBytes: 2 << 20, PayloadPreview: `{"payment":"` + longID + `"}`}
 	became := &letters.Became{Action: "discard", Letters: []letters.Outcome{{Key: longKey, Slot: "onceward_payments", Outcome: states.OutcomeFailed, Detail: longError}, {Key: otherKey, Slot: "onceward_payments", Outcome: states.OutcomePending}},
-		Left: []letters.Remains{{Key: otherKey, AggregateType: "payment", AggregateID: longID, Letters: 2}}, Relays: []string{"relay payments has not acted on it yet: no process of it is connected; it reads the order when one is started"}}
+		Left: []letters.Remains{{Key: otherKey, AggregateType: "payment", AggregateID: longID, Letters: 2}}, Relays: operator.Problems("relay payments has not acted on it yet: no process of it is connected; it reads the order when one is started")}
 	group := letters.GroupLetter{Group: longGroup, Place: longPlace, Key: longKey, EventType: "PaymentAuthorized", Cause: "handler", Error: "no such account: " + longWhy, Attempts: 5, State: states.LetterOpen, KeptAt: at, DecidedAt: &later, DecidedBy: &who, DecidedWhy: &why}
 	brief := letters.GroupLetter{Group: "billing", Place: "orders.order/3@4711", Key: otherKey, Cause: "late", Error: "its time is below the floor", State: states.LetterParked, KeptAt: at}
 	actions := []operator.Action{{At: at, By: who, Action: "redrive", Group: longGroup, Target: longPlace, Reason: longWhy}}
@@ -114,7 +114,7 @@ func ofLetters() map[string]func(terminal.Screen) string {
 		"dead-show":          written(&letters.Shown{Key: longKey, Letters: []letters.WholeLetter{whole}, Commands: []letters.Command{{Action: "retry", Aggregate: true, RequestedAt: at, RequestedBy: who, Reason: longWhy}}}, printDeadShow),
 		"dead-none":          written(&letters.Shown{Key: longKey}, printDeadShow),
 		"dead-discard":       written(became, printDecided),
-		"dead-refused":       written(&letters.Became{Problems: []string{"letter " + longKey + " is discarded already: by " + who + ", because " + longWhy}}, printDecided),
+		"dead-refused":       written(&letters.Became{Problems: operator.Problems("letter " + longKey + " is discarded already: by " + who + ", because " + longWhy)}, printDecided),
 		"dead-list-consumer": written(&letters.GroupList{Letters: []letters.GroupLetter{group, brief}}, printGroupLetters),
 		"dead-show-consumer": written(&letters.GroupShown{Letters: []letters.WholeGroupLetter{{GroupLetter: group, TopicID: "q1Yd1vN2Q3mYw0x8g5dA4A", RecordKey: []byte(longID), Headers: json.RawMessage(`[["idempotency-key","cGF5bWVudHM6MDFhMjAxMDEtYTE0ZC03ZDAxLWFjYWMtMTcwMmE4NTAzYTlk"]]`), Tombstone: true}}, Actions: actions}, printGroupLettersShown),
 		"dead-redrive":       written(&letters.GroupBecame{Action: "redrive", Letters: []letters.GroupOutcome{{Group: longGroup, Place: longPlace, Key: longKey, Outcome: states.OutcomePending, Detail: "no member of the group runs that has the partition"}}}, printRedriven),
@@ -134,16 +134,16 @@ func ofRelays() map[string]func(terminal.Screen) string {
 		Held:        []status.Held{{Namespace: "orders", AggregateType: "order", Events: 12, Orders: 2, Since: at}},
 		Remade:      []status.RemadeTopic{{Topic: "payments.payment", Slot: "onceward_payments", Times: 2, Last: at, Records: 1234567}},
 		Parked:      []status.Parked{{Slot: "onceward_payments", Namespace: "payments", AggregateType: "payment", AggregateID: longID, Letters: 12, Since: at, First: longKey, Class: "too_large", Error: longError}},
-		Problems: []string{
-			"relay payments is halted since 2026-11-25 22:47:54.123Z (process relay-7d9f8b6c5-x2x4z/1/payments): event " + longKey + " cannot be published: `outboxctl skip " + longKey + " --relay payments --reason \"…\"` leaves it out",
+		Problems: operator.Problems(
+			"relay payments is halted since 2026-11-25 22:47:54.123Z (process relay-7d9f8b6c5-x2x4z/1/payments): event "+longKey+" cannot be published: `outboxctl skip "+longKey+" --relay payments --reason \"…\"` leaves it out",
 			"slot onceward_payments has 12 open dead letters; see `outboxctl dead list`",
-		},
+		),
 	}
 	leaves := []partitions.Leaf{{Name: "outbox_p20261125", From: at, State: "open", Rows: 1234567, Bytes: 3 << 30}, {Name: "outbox_p20261124", From: at, State: "waits", Rows: -1, Bytes: 3 << 20, Why: "relay payments has not published all of it: 12 events are dead letters that nobody has decided about"}}
 	return map[string]func(terminal.Screen) string{
 		"status":               written(report, printStatus),
-		"status-fresh":         written(&status.Report{Database: "shop", Rows: -1, Problems: []string{"partitions reach only 0 days ahead; `outboxctl partitions maintain` makes more"}}, printStatus),
-		"partitions":           written(&partitions.Report{DaysAhead: 6, Made: []string{"outbox_p20261202", "outbox_p20261203"}, Leaves: leaves, Problems: []string{"partition outbox_p20261124 waits since 3 days: `outboxctl dead list` shows what for"}}, printPartitions),
+		"status-fresh":         written(&status.Report{Database: "shop", Rows: -1, Problems: operator.Problems("partitions reach only 0 days ahead; `outboxctl partitions maintain` makes more")}, printStatus),
+		"partitions":           written(&partitions.Report{DaysAhead: 6, Made: []string{"outbox_p20261202", "outbox_p20261203"}, Leaves: leaves, Problems: operator.Problems("partition outbox_p20261124 waits since 3 days: `outboxctl dead list` shows what for")}, printPartitions),
 		"partitions-of-claims": written(&partitions.ClaimsReport{DaysAhead: 64, Bytes: 3 << 30, OverdueSeconds: 4711, Blocked: "2026-11-26 could not be made: another session holds the table", Floors: []partitions.Floor{{Group: longGroup, Class: "payments.payment.*", WindowSeconds: 604800, Before: at, After: at, Why: "the stream time of payments.payment/11 is behind: no record came for 3 days"}}, Leaves: leaves, Rows: []partitions.Expiry{{Table: "claims", Removed: 17, LagSeconds: 60}}}, printClaimPartitions),
 		"migrate-status":       written(migrateStatusReport{Side: "outbox", Version: 7, Latest: 9, Pending: []string{"0008_relay_health_says_since_when.sql", "0009_letters_are_known_by_their_key.sql"}, Publications: []publicationReport{{Name: "onceward_payments", Faults: []string{"it publishes update and delete", "publish_via_partition_root is off"}}}, Missing: "onceward.relay_health is not there: `outboxctl migrate up --side outbox` makes it"}, printMigrateStatus),
 		"migrate-roles":        written(rolesReport{Applied: true, Roles: []string{"shop_payments_producer"}, Namespace: "payments", Logins: []string{"CREATE ROLE shop LOGIN PASSWORD '…' IN ROLE shop_payments_producer"}, Warnings: []string{"role shop_payments_producer is a superuser: no right that is given or taken changes what it may do"}}, printRoles),
@@ -195,7 +195,7 @@ func ofWindows() map[string]func(terminal.Screen) string {
 		"windows-list": written(&windows.Report{Windows: []windows.Window{
 			{Group: longGroup, Class: "payments.payment.*", Window: "7d", Late: "dead_letter", Replay: "process", Floor: at, Behind: "3d1h17m", StreamTime: &at, Slowest: "payments.payment/11", Why: "no record of payments.payment/11 came for 3 days, and the group does not know how far it is", Wrong: true},
 			{Group: "billing", Class: "*", Window: "30d", Keyed: "arrival", Floor: at, Behind: "0s"},
-		}, OldestPartition: &at, Problems: []string{"a class of group " + longGroup + " stands still: `outboxctl windows retire " + longGroup + " --topic payments.payment --reason \"…\"` forgets a topic that is gone"}}, printWindows),
+		}, OldestPartition: &at, Problems: operator.Problems("a class of group " + longGroup + " stands still: `outboxctl windows retire " + longGroup + " --topic payments.payment --reason \"…\"` forgets a topic that is gone")}, printWindows),
 		"windows-advise": written(&windows.Advice{Windows: []windows.ClassAdvice{{Group: longGroup, Class: "payments.payment.*", Window: "7d", Seen: 12, Oldest: "5d3h", EventType: "PaymentAuthorized", TooSmall: true, Recommended: "11d", Ages: []windows.Age{{UpTo: "1m", Seen: 7}, {UpTo: "1h", Seen: 3}, {UpTo: "1d", Seen: 1}, {UpTo: "7d", Seen: 1}}, Replays: 3, OldestReplay: "12d"}}}, printAdvice),
 		"windows-set":    written(&windows.Change{Group: longGroup, Class: "payments.payment.*", Changed: []string{"window 11d, was 7d"}, Notes: []string{"programs of the group that run take it within a minute; one that names another window in its configuration is refused at its next start"}}, printWindowChange),
 		"windows-adopt":  written(&windows.Adoption{Group: longGroup, Classes: []string{"*"}, Floors: map[string]string{"*": "2026-11-01"}, Made: []string{"claims_p20261101", "claims_p20261125"}}, printAdoption),

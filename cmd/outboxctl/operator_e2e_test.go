@@ -141,7 +141,7 @@ func TestPartitionsAreMaintained(t *testing.T) {
 	require.Contains(t, old(fine(t, "partitions", "status", "-o", "json")).Why, "would be dropped")
 	require.Equal(t, "dropped", old(fine(t, "partitions", "maintain", "-o", "json")).State)
 	require.Empty(t, old(fine(t, "partitions", "maintain", "-o", "json")).State)
-	require.Contains(t, fine(t, "partitions", "maintain", "--ahead", "15"), "made 1 partitions: outbox_")
+	require.Contains(t, fine(t, "partitions", "maintain", "--ahead", "15"), "made 1 partition: outbox_")
 
 	exec(t, pool, "DO $$ DECLARE p regclass; BEGIN FOR p IN SELECT inhrelid FROM pg_inherits WHERE inhparent = 'onceward.outbox'::regclass LOOP EXECUTE 'DROP TABLE ' || p; END LOOP; END $$")
 	code, stdout, _ := call(t, "partitions", "status")
@@ -216,7 +216,7 @@ func TestListByState(t *testing.T) {
 	exec(t, pool, "WITH l AS (INSERT INTO onceward.lanes (slot, namespace, aggregate_type, topic) VALUES ('onceward_ctl', 'orders', 'order', '') RETURNING id) INSERT INTO onceward.waiting (lane, position, ordinal, id, tx_id) SELECT l.id, '0/10', 0, o.id, o.tx_id FROM l, onceward.outbox o WHERE o.id = $1", third.UUID())
 	require.NotContains(t, fine(t, "list", "--state", "waiting"), "replays wait too")
 	exec(t, pool, "INSERT INTO onceward.waiting_copies (lane, position, ordinal, kind, letter, item) SELECT id, '0/10', 1, 'replay', 0, '{}' FROM onceward.lanes")
-	require.Contains(t, fine(t, "list", "--state", "waiting"), "1 replays wait too: `outboxctl status`")
+	require.Contains(t, fine(t, "list", "--state", "waiting"), "1 replay waits too: `outboxctl status`")
 	require.Empty(t, keys(listed()), "it waits, and is not pending")
 	require.Empty(t, listed("--stuck", "1h").Events)
 	code, stdout, _ = call(t, "list", "--stuck", "1ms")

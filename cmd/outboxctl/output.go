@@ -30,7 +30,7 @@ func checkOutput(c *cli.Context) error {
 	case outputTable, outputWide, outputJSON:
 		return nil
 	}
-	return usage("--output %q: want %s, %s or %s", c.String("output"), outputTable, outputWide, outputJSON)
+	return usage("-o/--output %q: want %s, %s or %s", c.String("output"), outputTable, outputWide, outputJSON)
 }
 
 // answer writes a report and, where it says by itself that something is wrong, ends the
@@ -50,25 +50,33 @@ func judge(err error, wrong bool) error {
 
 // write writes a report as one JSON document, or prints it for a person.
 func write[R any](c *cli.Context, report R, printed func(*page, R)) error {
+	var text string
 	if c.String("output") == outputJSON {
-		var document bytes.Buffer
-		enc := json.NewEncoder(&document)
-		enc.SetIndent("", "  ")
-		enc.SetEscapeHTML(false)
-		if err := enc.Encode(report); err != nil {
-			return fmt.Errorf("write answer: %w", err)
+		var err error
+		if text, err = document(report, "  "); err != nil {
+			return err
 		}
-		if _, err := c.App.Writer.Write(terminal.JSON(document.Bytes())); err != nil {
-			return fmt.Errorf("write answer: %w", err)
-		}
-		return nil
+	} else {
+		p := newPage(c, c.App.Writer)
+		printed(p, report)
+		text = p.text.String()
 	}
-	p := newPage(c, c.App.Writer)
-	printed(p, report)
-	if _, err := io.WriteString(c.App.Writer, p.text.String()); err != nil {
+	if _, err := io.WriteString(c.App.Writer, text); err != nil {
 		return fmt.Errorf("write answer: %w", err)
 	}
 	return nil
+}
+
+// document is a report as JSON, which is one line where nothing is indented.
+func document(report any, indent string) (string, error) {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetIndent("", indent)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(report); err != nil {
+		return "", fmt.Errorf("write answer: %w", err)
+	}
+	return string(terminal.JSON(text.Bytes())), nil
 }
 
 // page is a terminal.Page for a command's answer.

@@ -7,6 +7,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/label"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
@@ -107,9 +109,9 @@ func printPartitions(p *page, r *partitions.Report) {
 		verb = "missing"
 	}
 	if n := len(r.Made); n > 0 {
-		p.line("%s %d partitions: %s to %s", verb, n, r.Made[0], r.Made[n-1])
+		p.line("%s %s: %s to %s", verb, label.Count(n, "partition"), r.Made[0], r.Made[n-1])
 	}
-	p.line("%d days ahead are covered", r.DaysAhead)
+	p.line("%s covered", label.Count(r.DaysAhead, "day ahead is", "days ahead are"))
 	printLeaves(p, r.Leaves)
 	printProblems(p, r.Problems)
 }
@@ -117,12 +119,12 @@ func printPartitions(p *page, r *partitions.Report) {
 func printLeaves(p *page, leaves []partitions.Leaf) {
 	var rows [][]string
 	for _, l := range leaves {
-		rows = append(rows, []string{l.Name, l.From.Format(time.DateOnly), l.State, strings.TrimSuffix(aboutRows(l.Rows), " rows"), terminal.Size(l.Bytes), l.Why})
+		rows = append(rows, []string{l.Name, l.From.Format(time.DateOnly), l.State, strings.TrimSuffix(strings.TrimSuffix(aboutRows(l.Rows), "s"), " row"), terminal.Size(l.Bytes), l.Why})
 	}
 	p.table([]string{"partition", "day??", "state", "rows?", "size?", "why…"}, rows)
 }
 
-func printProblems(p *page, problems []string) {
+func printProblems(p *page, problems []operator.Problem) {
 	for i, problem := range problems {
 		if i == 0 {
 			p.line("")

@@ -5,6 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/partitions"
 )
@@ -35,7 +36,7 @@ func adoptPartition(c *cli.Context) error {
 	return order(c, reason, func(db *operator.Database) (operator.Order[*partitions.Adopted], error) {
 		return partitions.PlanAdopt(c.Context, db, strings.TrimPrefix(c.Args().First(), "onceward."))
 	}, func(p *page, r *partitions.Adopted) {
-		p.line("none of the %d events of partition %s counts as published any more, but those with a dead letter, which it decides; a relay finds a gap "+
-			"within half a minute, or when it runs again; one that waits for the decision of another gap, once that is made: `outboxctl gap list`", r.Events, r.Partition)
+		p.line("of the %s of partition %s none counts as published any more, but those with a dead letter, which it decides; a relay finds a gap "+
+			"within half a minute, or when it runs again; one that waits for the decision of another gap, once that is made: `outboxctl gap list`", label.Count(r.Events, "event"), r.Partition)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer/retention"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/terminal"
 )
@@ -40,9 +41,9 @@ func printClaimPartitions(p *page, r *partitions.ClaimsReport) {
 		verb = "missing"
 	}
 	if n := len(r.Made); n > 0 {
-		p.line("%s %d partitions: %s to %s", verb, n, r.Made[0], r.Made[n-1])
+		p.line("%s %s: %s to %s", verb, label.Count(n, "partition"), r.Made[0], r.Made[n-1])
 	}
-	p.line("%d days ahead are covered; all partitions take %s", r.DaysAhead, terminal.Size(r.Bytes))
+	p.line("%s covered; all partitions take %s", label.Count(r.DaysAhead, "day ahead is", "days ahead are"), terminal.Size(r.Bytes))
 	if r.Blocked != "" {
 		p.line("%s", r.Blocked)
 	}

@@ -97,7 +97,7 @@ func TestAnAuditThatIsCutShortIsNoGoodNews(t *testing.T) {
 	require.Equal(t, exitWrong, code)
 	require.Equal(t, "! not finished: dead-claim: the first 1000 rows were looked at\n", stdout)
 	audit := consumeraudit.Report{Unfinished: []string{"fence: a statement took longer"}}
-	require.Contains(t, partitions.NewClaimsReport(retention.Report{}, audit, true).Problems, "not finished: fence: a statement took longer")
+	require.Contains(t, partitions.NewClaimsReport(retention.Report{}, audit, true).Problems[0].What, "not finished: fence: a statement took longer")
 }
 
 // What audit prints for claims and letters that do not belong together is done as it is

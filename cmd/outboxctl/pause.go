@@ -1,15 +1,14 @@
 package main
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/internal/secret"
+	"github.com/onceward/onceward/relay"
 )
 
 func relayFlags() []cli.Flag {
@@ -26,8 +25,14 @@ func pauseCommand() *cli.Command {
 		Usage: "let a relay, or one of its routes, rest",
 		Description: "A paused relay publishes nothing and keeps its place; the server keeps the log for it. While a route is\n" +
 			"paused its events are written down in the database and wait there, in their order; the others go on, and the\n" +
-			"log is not kept for it. The word is kept in the database, over restarts, until `outboxctl resume`.",
-		Flags:  append([]cli.Flag{&cli.StringSliceFlag{Name: "route", Usage: "only what goes to `TOPIC`"}}, relayFlags()...),
+			"log is not kept for it. The word is kept in the database, over restarts, until `outboxctl resume`.\n\n" +
+			"Only relay.yaml says which topics there are. With --config FILE a TOPIC is refused to which no route leads by\n" +
+			"its name, or for an event in the table, and which the relay has not written to; --force pauses it all the\n" +
+			"same. Without --config there is a warning where the relay has not written to it.",
+		Flags: append([]cli.Flag{
+			&cli.StringSliceFlag{Name: "route", Usage: "only what goes to `TOPIC`"},
+			configFlag(), &cli.BoolFlag{Name: "force", Usage: "also a topic that --config does not know"},
+		}, relayFlags()...),
 		Action: func(c *cli.Context) error { return pauseOrResume(c, true) },
 	}
 }
@@ -47,16 +52,42 @@ func pauseOrResume(c *cli.Context, paused bool) error {
 	if err := relayArguments(c); err != nil {
 		return err
 	}
-	if slices.Contains(routes, "") {
+	switch {
+	case slices.Contains(routes, ""):
 		return usage("--route is empty; want a topic")
+	case c.Bool("force") && c.String("config") == "":
+		return usage("--force goes with --config: without it no topic is refused")
+	}
+	var cfg *relay.Config
+	if c.String("config") != "" {
+		loaded, err := loadConfig(c)
+		if err != nil {
+			return err
+		}
+		cfg = &loaded
 	}
 	return ask(c, func(db *operator.Database) (*relays.Resting, error) {
-		state, err := theRelay(c, db)
+		state, err := theConfigured(c, db, cfg)
+		if err == nil && cfg != nil && !c.Bool("force") {
+			err = relays.RefuseUnknown(c.Context, db, cfg, routes, c.String("config"))
+		}
 		if err != nil {
 			return nil, err
 		}
 		return relays.Rest(c.Context, db, state, paused, routes)
 	}, printResting)
+}
+
+// theConfigured is theRelay, and that of the configuration, which may be nil.
+func theConfigured(c *cli.Context, db *operator.Database, cfg *relay.Config) (relays.State, error) {
+	if cfg == nil {
+		return theRelay(c, db)
+	}
+	name, slot := c.String("relay"), c.String("slot")
+	if name != "" && name != cfg.Name || slot != "" && slot != cfg.SlotName() {
+		return relays.State{}, usage("--config is of relay %s with slot %s, and %s%s is given", cfg.Name, cfg.SlotName(), name, slot)
+	}
+	return relays.Find(c.Context, db, cfg.Name, cfg.SlotName())
 }
 
 // relayArguments checks what needs no server.
@@ -86,16 +117,8 @@ func printResting(p *page, r *relays.Resting) {
 	for _, route := range r.PausedRoutes {
 		p.line("route %s is paused", route)
 	}
-	const named = 20
-	known := strings.Join(r.Topics[:min(named, len(r.Topics))], ", ")
-	switch {
-	case known == "":
-		known = "no topic yet"
-	case len(r.Topics) > named:
-		known += fmt.Sprintf(" and %d more", len(r.Topics)-named)
-	}
 	for _, route := range r.NotKnown {
-		p.line("! topic %s is not known: relay %s has written to %s; the pause stands, and is for a topic of that very name", route, r.Relay, known)
+		p.line("! topic %s is not known: relay %s has written to %s; the pause stands, and is for a topic of that very name", route, r.Relay, relays.Topics(r.Topics))
 	}
 	for _, route := range r.Unknown {
 		p.line("! route %s was not paused", route)

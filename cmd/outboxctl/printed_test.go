@@ -3,6 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -93,4 +97,23 @@ func TestNoHandWork(t *testing.T) {
 	texts, err := houserules.HandWork("../..")
 	require.NoError(t, err)
 	require.Empty(t, texts)
+}
+
+// TestOneIsNotMany: what is counted is said by label.Count, since it may be one; but for
+// limits, which are not.
+func TestOneIsNotMany(t *testing.T) {
+	counted := regexp.MustCompile(`"[^"\n]*%d (dead )?(events|rows|letters|partitions|replays|classes|days|aggregates|copies|arguments)\b[^"\n]*`)
+	limits := regexp.MustCompile(`want 1 to %d|more than %d|%d letters or more|kept for %d days more`)
+	for _, dir := range []string{".", "../../internal/operator", "../../relay/retention", "../../relay/internal/beginning"} {
+		require.NoError(t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			for _, found := range counted.FindAllString(string(text), -1) {
+				require.True(t, limits.MatchString(found), "%s: %s", path, found)
+			}
+			return err
+		}))
+	}
 }

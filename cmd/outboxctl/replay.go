@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/replay"
 )
@@ -166,12 +167,12 @@ func printReplay(p *page, r *replay.Result) {
 		if r.After != "" {
 			upto, after = ", up to row "+r.After, " with --after "+r.After
 		}
-		p.line("asked for the replay of %d of %d events (%s)%s", r.Requested, r.Selected, r.Mode, upto)
+		p.line("asked for the replay of %d of %s (%s)%s", r.Requested, label.Count(r.Selected, "event"), r.Mode, upto)
 		if r.Gone > 0 {
-			p.line("%d were gone meanwhile: dropped with their day", r.Gone)
+			p.line("gone meanwhile, dropped with their day: %d", r.Gone)
 		}
 		if left := r.Selected - r.Requested - r.Gone; left > 0 {
-			p.line("%d are left; the same command%s goes on", left, after)
+			p.line("%d %s left; the same command%s goes on", left, label.Are(left), after)
 		}
 	}
 }

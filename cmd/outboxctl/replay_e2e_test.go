@@ -219,7 +219,7 @@ func TestReplayAsksAtATerminal(t *testing.T) {
 		}
 		code, text := ask("n\n")
 		require.Equal(t, exitFailed, code)
-		require.Regexp(t, `OrderPaid +1\n(.|\n)*Replay 1 events\? \[y/N\] `, text)
+		require.Regexp(t, `OrderPaid +1\n(.|\n)*Replay 1 event\? \[y/N\] `, text)
 		require.Contains(t, text, "not confirmed; nothing was done")
 		code, _ = ask("")
 		require.Equal(t, exitFailed, code)
@@ -279,7 +279,7 @@ func TestReplayOutlivesItsConnection(t *testing.T) {
 			CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 				IF nextval('public.tries') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(10); END IF; RETURN NEW; END $$;
 			CREATE TRIGGER die BEFORE INSERT ON onceward.replays FOR EACH ROW EXECUTE FUNCTION die()`)
-		require.Contains(t, fine(t, "replay", key.String(), "--unchecked", "--yes", "--reason", "r"), "asked for the replay of 1 of 1 events")
+		require.Contains(t, fine(t, "replay", key.String(), "--unchecked", "--yes", "--reason", "r"), "asked for the replay of 1 of 1 event")
 		require.Equal(t, texts(key), d.asked())
 		exec(t, d.pool, "DROP TRIGGER die ON onceward.replays")
 
@@ -318,7 +318,7 @@ routes: [{match: {event_type: OrderSent}, topic: plain}, {topic: "{namespace}.{a
 `), 0o600))
 		replay := []string{"replay", "--yes", "--reason", "r"}
 		out := wrong(t, append(replay, old.String(), "--config", conf)...)
-		require.Contains(t, out, "topic orders.order is compacted, and 1 events are not the newest of their aggregate, e.g. "+old.String())
+		require.Contains(t, out, "topic orders.order is compacted, and 1 event is not the newest of its aggregate, e.g. "+old.String())
 		wrong(t, append(replay, old.String(), newest.String(), "--config", conf)...)
 		wrong(t, append(replay, old.String(), "--topic", "orders.order", "--brokers", brokers)...)
 		require.Empty(t, d.asked())
@@ -351,6 +351,6 @@ func TestReplayIsTheOperators(t *testing.T) {
 		code, stdout, stderr := call(t, "replay", key.String(), "--unchecked", "--yes", "--reason", "r")
 		require.Equal(t, exitFailed, code)
 		require.Contains(t, stderr, "connect as a member of the role onceward_operator")
-		require.Contains(t, stdout, "asked for the replay of 0 of 1 events")
+		require.Contains(t, stdout, "asked for the replay of 0 of 1 event")
 	})
 }

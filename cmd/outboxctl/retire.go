@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/binding"
 )
@@ -40,7 +41,7 @@ func retireRelay(c *cli.Context) error {
 
 func printRetired(p *page, r *binding.Retired) {
 	p.line("relay %s is forgotten; nothing waits for it any more", r.Relay)
-	p.line("%d dead letters that waited are discarded", r.Letters)
+	p.line("%s discarded", label.Count(r.Letters, "dead letter that waited is", "dead letters that waited are"))
 	if r.SlotOf != "" {
 		p.line("slot %s is of database %s and was not this relay's: it stays, leave it alone", r.Slot, r.SlotOf)
 	}

@@ -1,25 +1,38 @@
 package main
 
 import (
-	"fmt"
+	"context"
+	"errors"
+	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
-	"github.com/onceward/onceward/internal/operator/status"
-	"github.com/onceward/onceward/internal/terminal"
-
-	"slices"
-
 	"github.com/onceward/onceward/internal/operator/relays"
+	"github.com/onceward/onceward/internal/operator/status"
+	"github.com/onceward/onceward/internal/secret"
+	"github.com/onceward/onceward/internal/terminal"
+	"github.com/onceward/onceward/internal/terminal/device"
+	"github.com/onceward/onceward/internal/terminal/watch"
 )
 
 func statusCommand() *cli.Command {
 	return &cli.Command{
-		Name:   "status",
-		Usage:  "say how relays, slots, partitions and dead letters of a producer's database are",
-		Flags:  append([]cli.Flag{outputFlag()}, dsnFlags()...),
+		Name:  "status",
+		Usage: "say how relays, slots, partitions and dead letters of a producer's database are",
+		Description: "With --watch it asks again and again, until it is interrupted, and then ends as the last look would have. At a\n" +
+			"terminal each answer takes the place of the one before; elsewhere they follow one another, each under its\n" +
+			"time, in JSON an object a line. A look that fails, or has no answer for 10 seconds, is shown, and the next one\n" +
+			"tries again.",
+		Flags: append([]cli.Flag{
+			&cli.BoolFlag{Name: "watch", Usage: "ask again and again, until interrupted"},
+			&cli.DurationFlag{Name: "every", Value: 2 * time.Second, Usage: "with --watch: the `TIME` between two looks"},
+			outputFlag(),
+		}, dsnFlags()...),
 		Action: showStatus,
 	}
 }
@@ -31,10 +44,88 @@ func showStatus(c *cli.Context) error {
 	if err := noArgument(c, ""); err != nil {
 		return err
 	}
+	const least = 100 * time.Millisecond
+	switch {
+	case c.Bool("watch") && c.Duration("every") < least:
+		return usage("--every %s: want %s or more", c.Duration("every"), least)
+	case c.Bool("watch"):
+		return watchStatus(c)
+	case c.IsSet("every"):
+		return usage("--every goes with --watch")
+	}
 	return ask(c, func(db *operator.Database) (*status.Report, error) {
 		report, err := status.Read(c.Context, db)
 		return report, prefixed("read status", err)
 	}, printStatus)
+}
+
+// watchStatus keeps its connections from look to look. After a failed one it connects
+// anew, and so with a password that was changed meanwhile.
+func watchStatus(c *cli.Context) error {
+	var db *operator.Database
+	end := func() {
+		if db != nil {
+			db.Close()
+		}
+		db = nil
+	}
+	defer end()
+	lines := func() int {
+		if c.String("output") == outputJSON {
+			return 0
+		}
+		return device.Lines(c.App.Writer)
+	}
+	w := watch.Watch{To: c.App.Writer, Every: c.Duration("every"), Patience: 10 * time.Second, Lines: lines}
+	return w.Run(c.Context, func(ctx context.Context) watch.Answer {
+		look := statusLook{At: time.Now().UTC()}
+		looking := *c
+		looking.Context = ctx
+		var err error
+		if db == nil {
+			db, err = connect(&looking)
+		}
+		if err == nil {
+			look.Report, err = status.Read(ctx, db)
+			err = prefixed("read status", err)
+		}
+		if err != nil {
+			end()
+		}
+		return look.answer(&looking, err)
+	})
+}
+
+// statusLook is one look at how a database is, or why that cannot be told.
+type statusLook struct {
+	At time.Time `json:"at"`
+	*status.Report
+	Error string `json:"error,omitempty"`
+}
+
+func (l statusLook) answer(c *cli.Context, err error) watch.Answer {
+	var wrongCall *usageError
+	var unclear *operator.UnclearError
+	switch {
+	case errors.As(err, &wrongCall), errors.As(err, &unclear):
+		return watch.Answer{Err: err, Over: true}
+	case err != nil:
+		l.Error = secret.Scrub(err.Error(), []string{c.String("dsn"), c.String("dsn-file")})
+	case l.Wrong():
+		err = errWrong
+	}
+	if c.String("output") == outputJSON {
+		text, failed := document(l, "")
+		return watch.Answer{Text: text, Err: errors.Join(err, failed), Over: failed != nil}
+	}
+	p := newPage(c, c.App.Writer)
+	p.line("%s, again every %s", terminal.Stamp(&l.At), c.Duration("every"))
+	if l.Error != "" {
+		p.line("! %s", strings.ReplaceAll(l.Error, "\n", "; "))
+	} else {
+		printStatus(p, l.Report)
+	}
+	return watch.Answer{Text: p.text.String() + "\n", Err: err}
 }
 
 func printStatus(p *page, r *status.Report) {
@@ -98,7 +189,7 @@ func aboutRows(n int64) string {
 	if n < 0 {
 		return "not analysed yet"
 	}
-	return fmt.Sprintf("about %d rows", n)
+	return "about " + label.Count(n, "row")
 }
 
 func orDash(s string) string {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator/topics"
 )
 
@@ -45,7 +46,7 @@ func printTopics(p *page, r *topics.Report) {
 		verb = "would make"
 	}
 	for _, name := range r.Made {
-		p.line("%s %s: %d partitions, replication factor %d", verb, name, r.Partitions, r.ReplicationFactor)
+		p.line("%s %s: %s, replication factor %d", verb, name, label.Count(r.Partitions, "partition"), r.ReplicationFactor)
 	}
 	if len(r.There) > 0 {
 		p.line("there already: %s", strings.Join(r.There, ", "))

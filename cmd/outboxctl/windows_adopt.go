@@ -5,6 +5,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/consumer/retention"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/windows"
 )
@@ -24,7 +25,7 @@ func printAdoption(p *page, r *windows.Adoption) {
 		p.line("group %s class %s: floor %s", r.Group, class, r.Floors[class])
 	}
 	if n := len(r.Made); n > 0 {
-		p.line("made %d partitions: %s to %s", n, r.Made[0], r.Made[n-1])
+		p.line("made %s: %s to %s", label.Count(n, "partition"), r.Made[0], r.Made[n-1])
 	}
 	p.line("start the group at the oldest offset, with these very classes in its program's configuration")
 }
@@ -36,7 +37,7 @@ func readAdopt(c *cli.Context) (cfg retention.AdoptConfig, err error) {
 	}
 	switch {
 	case c.NArg() != 1:
-		return cfg, usage("%s takes one GROUP, got %d arguments", c.Command.HelpName, c.NArg())
+		return cfg, usage("%s takes one GROUP, got %s", c.Command.HelpName, label.Count(c.NArg(), "argument"))
 	case c.String("from") == "":
 		return cfg, usage("%s: --from is missing; want the event time of the oldest event to claim", c.Command.HelpName)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/windows"
 	"github.com/onceward/onceward/internal/terminal"
@@ -47,8 +48,10 @@ func printAdvice(p *page, r *windows.Advice) {
 	p.table([]string{"group", "class", "window", "duplicates?", "oldest?", "of type??", "window is", "ages up to…"}, rows)
 	for _, w := range r.Windows {
 		if w.Replays > 0 {
-			p.line("\n%s %s: %d copies came from below the floor and are kept as letters, the oldest %s late: `outboxctl dead list --side consumer --group %s --cause replay`; "+
-				"where nobody replayed them, the window is too small", w.Group, w.Class, w.Replays, w.OldestReplay, terminal.Word(w.Group))
+			came := label.Count(w.Replays, "copy came from below the floor and is kept as a letter",
+				"copies came from below the floor and are kept as letters")
+			p.line("\n%s %s: %s, the oldest %s late: `outboxctl dead list --side consumer --group %s --cause replay`; "+
+				"where nobody replayed them, the window is too small", w.Group, w.Class, came, w.OldestReplay, terminal.Word(w.Group))
 		}
 		if w.TooSmall {
 			p.line("\n! %s %s: a duplicate of %s came %s late, more than half the window of %s: make it %s: `outboxctl windows set --window %s --reason \"…\" %s`",

@@ -201,11 +201,11 @@ func TestWindowsRetire(t *testing.T) {
 		retired := func() []string {
 			return column[string](d, "SELECT consumer_group || ' ' || class FROM onceward.dedup_windows WHERE retired_at IS NOT NULL ORDER BY 1")
 		}
-		require.Contains(t, fine(t, retire("--class", "Pay*")...), "group billing class Pay*: 1 classes retired")
+		require.Contains(t, fine(t, retire("--class", "Pay*")...), "group billing class Pay*: 1 class retired")
 		require.Equal(t, []string{"billing Pay*"}, retired())
 		exec(t, d.pool, "UPDATE onceward.progress SET updated_at = now() - interval '2 minutes'")
 		out := fine(t, retire()...)
-		require.Contains(t, out, "group billing: 1 classes retired")
+		require.Contains(t, out, "group billing: 1 class retired")
 		require.Contains(t, out, "registers them again, with floors above what was dropped meanwhile")
 		require.Equal(t, []string{"billing *", "billing Pay*"}, retired())
 		require.Equal(t, []string{
@@ -227,7 +227,7 @@ func TestWindowsRetireOfAGroupWithoutWindows(t *testing.T) {
 		d.mark("ghost", "orders.old", 0, daysAgo(9), "9 days")
 		printed := regexp.MustCompile("`outboxctl (windows retire [^`]*)`").FindStringSubmatch(wrong(t, "partitions", "status", "--side", "consumer"))
 		require.NotNil(t, printed)
-		require.Contains(t, fine(t, append(strings.Fields(strings.ReplaceAll(printed[1], `"…"`, "gone")), "--yes")...), "group ghost: marks of 1 partitions retired")
+		require.Contains(t, fine(t, append(strings.Fields(strings.ReplaceAll(printed[1], `"…"`, "gone")), "--yes")...), "group ghost: marks of 1 partition retired")
 		require.Equal(t, []string{"windows retire ghost  gone " + d.operator}, column[string](d, "SELECT concat_ws(' ', action, consumer_group, target, reason, by_role) FROM onceward.consumer_actions"))
 		_, out, _ := call(t, "partitions", "status", "--side", "consumer")
 		require.NotContains(t, out, "ghost")
@@ -330,6 +330,6 @@ func TestWindowsAdvise(t *testing.T) {
 		d.keep("mail", "t", "replay", &key)
 		d.keep("mail", "t", "handler", &key)
 		d.keep("mail", "t", "replay", nil)
-		require.Regexp(t, `mail \*: 1 copies came from below the floor and are kept as letters, the oldest 2d2h(0m\d+s)? late`, fine(t, "windows", "advise", "--group", "mail"))
+		require.Regexp(t, `mail \*: 1 copy came from below the floor and is kept as a letter, the oldest 2d2h(0m\d+s)? late`, fine(t, "windows", "advise", "--group", "mail"))
 	})
 }

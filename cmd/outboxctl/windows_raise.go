@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/windows"
 )
@@ -33,7 +34,7 @@ func readRaise(c *cli.Context) (group, class, reason string, err error) {
 		return "", "", "", err
 	}
 	if c.NArg() != 2 {
-		return "", "", "", usage("%s takes GROUP and CLASS, got %d arguments; quote a class that ends with *", c.Command.HelpName, c.NArg())
+		return "", "", "", usage("%s takes GROUP and CLASS, got %s; quote a class that ends with *", c.Command.HelpName, label.Count(c.NArg(), "argument"))
 	}
 	reason, err = readReason(c)
 	return c.Args().Get(0), c.Args().Get(1), reason, err

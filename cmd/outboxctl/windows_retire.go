@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/windows"
 )
@@ -23,7 +24,7 @@ func readRetire(c *cli.Context) (r windows.Retirement, reason string, err error)
 		return r, "", err
 	}
 	if c.NArg() != 1 {
-		return r, "", usage("%s takes one GROUP, got %d arguments", c.Command.HelpName, c.NArg())
+		return r, "", usage("%s takes one GROUP, got %s", c.Command.HelpName, label.Count(c.NArg(), "argument"))
 	}
 	if c.IsSet("class") && c.IsSet("topic") {
 		return r, "", usage("%s: --class and --topic: give one of them", c.Command.HelpName)

@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/windows"
 )
@@ -27,7 +28,7 @@ func readWindowSet(c *cli.Context) (s windows.Setting, reason string, err error)
 		return s, "", err
 	}
 	if c.NArg() != 2 {
-		return s, "", usage("%s takes GROUP and CLASS, got %d arguments; quote a class that ends with *", c.Command.HelpName, c.NArg())
+		return s, "", usage("%s takes GROUP and CLASS, got %s; quote a class that ends with *", c.Command.HelpName, label.Count(c.NArg(), "argument"))
 	}
 	s.Group, s.Class = c.Args().Get(0), c.Args().Get(1)
 	if c.IsSet("window") {

@@ -14,8 +14,11 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/buildinfo"
+	"github.com/onceward/onceward/internal/pgconf"
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/internal/terminal"
+	"github.com/onceward/onceward/internal/terminal/manual"
+	"github.com/onceward/onceward/internal/terminal/shell"
 )
 
 // version is set by the build.
@@ -38,15 +41,15 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	app := &cli.App{
 		Name:    "relay",
 		Usage:   "publish a PostgreSQL outbox to Kafka",
-		Version: buildinfo.Describe(version),
+		Version: fmt.Sprintf("%s, needs schema of side outbox %d", buildinfo.Describe(version), pgconf.OutboxSchema),
 		Writer:  stdout, ErrWriter: log,
 		Suggest:        true,
 		HideHelp:       false,
-		Commands:       []*cli.Command{runCommand(environ, log), checkCommand(environ, stdout)},
+		Commands:       []*cli.Command{runCommand(environ, log), checkCommand(environ, stdout), manCommand()},
 		ExitErrHandler: func(*cli.Context, error) {}, // run decides
-		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
+		OnUsageError: func(c *cli.Context, err error, _ bool) error {
 			usage = true
-			return err
+			return fmt.Errorf("%s: %s", c.Command.HelpName, shell.FlagError(c.Command.Flags, err))
 		},
 		Action: func(c *cli.Context) error {
 			if c.NArg() > 0 {
@@ -70,7 +73,7 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	_, _ = fmt.Fprintln(log, "relay:", terminal.Lines(secret.Scrub(err.Error(), args[1:]))) // there is nowhere else to say it
+	_, _ = fmt.Fprintln(log, "relay:", shell.Unprefixed(app.Name, terminal.Lines(secret.Scrub(err.Error(), args[1:])))) // there is nowhere else to say it
 	switch {
 	case usage:
 		return 2
@@ -78,4 +81,10 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 		return 3
 	}
 	return 1
+}
+
+func manCommand() *cli.Command {
+	return manual.Command([2]string{"EXIT STATUS", "0: done. 1: it failed. 2: it was called wrongly. 3: a check found something wrong. " +
+		"130 and 143: ended at once, by a second signal."},
+		[2]string{"ENVIRONMENT", "Every key of relay.yaml with one value, as ONCEWARD_ and its name with _ for each dot; GOMEMLIMIT."})
 }

@@ -14,9 +14,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
+	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/houserules"
 	"github.com/onceward/onceward/internal/secret/canary"
+	"github.com/onceward/onceward/internal/terminal/manual/manualtest"
 	"github.com/onceward/onceward/relay"
 )
 
@@ -45,6 +47,16 @@ func TestWrongUsageEndsWith2(t *testing.T) {
 		code, _, stderr := call(t, nil, args...)
 		require.Equal(t, 2, code, args)
 		require.Contains(t, stderr, "relay: ")
+		require.NotContains(t, stderr, "relay: relay")
+	}
+	for args, want := range map[string]string{
+		"run extra":       `relay: run takes no argument, got "extra"`,
+		"check -o":        "relay: check: -o/--output: its value is missing",
+		"check --confg x": "relay: check: unknown flag --confg; did you mean --config?",
+		"--nonsense":      "relay: unknown flag --nonsense",
+	} {
+		_, _, stderr := call(t, nil, strings.Fields(args)...)
+		require.Equal(t, want+"\n", stderr)
 	}
 }
 
@@ -105,7 +117,18 @@ func TestDurationsOfTheLogHaveAUnit(t *testing.T) {
 func TestVersions(t *testing.T) {
 	code, stdout, _ := call(t, nil, "--version")
 	require.Zero(t, code)
-	require.Regexp(t, `^relay version dev \(.*go1\.`, stdout)
+	require.Regexp(t, `^relay version dev \(.*go1\..*\), needs schema of side outbox [0-9]+\n$`, stdout)
+}
+
+func TestManPage(t *testing.T) {
+	code, page, stderr := call(t, nil, "man")
+	require.Zero(t, code, stderr)
+	var environ []string
+	var out bytes.Buffer
+	app := &cli.App{Name: "relay", Commands: []*cli.Command{runCommand(environ, nil), checkCommand(environ, &out), manCommand()}}
+	manualtest.Holds(t, page, app)
+	code, _, _ = call(t, nil, "man", "extra")
+	require.Equal(t, 2, code)
 }
 
 func TestCheckEndsWith3AndShowsNoPassword(t *testing.T) {

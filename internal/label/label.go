@@ -1,4 +1,4 @@
-// Package label says what logs, errors and commands that the relay prints call
+// Package label says what logs, errors and commands that are printed call
 // things by. Names come from rows, and may be as long as a direct INSERT likes: all
 // are bounded here. It is pure.
 package label

@@ -9,7 +9,7 @@
 // mistyped one may stand for, and lays out answers: a [Page] has tables, pairs and
 // lines, as wide as the [Screen] that it is for.
 //
-// It is pure: what looks at a terminal is package device.
+// It is pure: what looks at a terminal is package device, what asks again package watch.
 package terminal
 
 import (

@@ -23,7 +23,7 @@ func acceptedGoes(o *oldOutbox) {
 		CROSS JOIN LATERAL (SELECT (x || ':' || x || ':')::pg_snapshot) y (s)`)
 	o.exec(`INSERT INTO onceward.dead_letters (slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, content_type, created_at, tx_id, seq, position, error_class, error, state)
 		SELECT 'orders', id, namespace, aggregate_type, aggregate_id, event_type, content_type, created_at, tx_id, seq, '0/1', 'record', '', 'discarded' FROM onceward.outbox ORDER BY id LIMIT 1`)
-	const holds = "2 rows were given up (gap accept, relay orders); 1 rows are discarded dead letters of relay orders"
+	const holds = "2 rows were given up (gap accept, relay orders); 1 row is a discarded dead letter of relay orders"
 	o.became(LeafClosed, holds+"; every other row is published; would be dropped", func(c *Config) { c.DryRun = true })
 	o.became(LeafDropped, holds+", and went with it")
 }
@@ -43,7 +43,7 @@ func orderedAgain(o *oldOutbox) {
 	require.NoError(o.t, err)
 	o.became(LeafClosed, "an operator's order", func(c *Config) { c.LockTimeout = 100 * time.Millisecond })
 	require.NoError(o.t, operator.Commit(o.t.Context()))
-	o.became(LeafWaiting, "1 rows are not published yet")
+	o.became(LeafWaiting, "1 row is not published yet")
 	const word = "SELECT obj_description(oid, 'pg_trigger') FROM pg_trigger WHERE tgrelid = $1::regclass AND tgname = 'onceward_closed'"
 	require.NotContains(o.t, o.text(word, "onceward."+o.leaf), "detached")
 
@@ -57,7 +57,7 @@ func orderedAgain(o *oldOutbox) {
 	_, err = o.owner.Exec(o.t.Context(), repair, id)
 	require.ErrorContains(o.t, err, "no repair reads its events")
 	require.NoError(o.t, reader.Rollback(o.t.Context()))
-	o.became(LeafDropped, "1 rows were given up (gap accept, relay orders), and went with it")
+	o.became(LeafDropped, "1 row was given up (gap accept, relay orders), and went with it")
 }
 
 func detachedByHand(o *oldOutbox) {

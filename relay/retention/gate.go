@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/pgconf"
 )
@@ -68,11 +69,15 @@ type verdict struct {
 // row is published.
 func (v verdict) never() (out []string) {
 	for _, n := range []struct {
-		rows int64
-		what string
-	}{{v.before, "are older than relay %s, which never published them"}, {v.given, "were given up (gap accept, relay %s)"}, {v.discarded, "are discarded dead letters of relay %s"}} {
+		rows      int64
+		one, many string
+	}{
+		{v.before, "row is older than relay %s, which never published it", "rows are older than relay %s, which never published them"},
+		{v.given, "row was given up (gap accept, relay %s)", "rows were given up (gap accept, relay %s)"},
+		{v.discarded, "row is a discarded dead letter of relay %s", "rows are discarded dead letters of relay %s"},
+	} {
 		if n.rows > 0 {
-			out = append(out, fmt.Sprintf("%d rows "+n.what, n.rows, v.relay))
+			out = append(out, fmt.Sprintf(label.Count(n.rows, n.one, n.many), v.relay))
 		}
 	}
 	return out
@@ -104,11 +109,11 @@ func (v verdict) missing(dropBefore bool) string {
 	case !v.after:
 		return fmt.Sprintf("waits for relay %s: its published snapshot is older than the closing", v.relay)
 	case v.pending > 0:
-		return fmt.Sprintf("waits for relay %s: %d rows are not published yet", v.relay, v.pending)
+		return fmt.Sprintf("waits for relay %s: %s not published yet", v.relay, label.Count(v.pending, "row is", "rows are"))
 	case v.gap > 0:
-		return fmt.Sprintf("%[1]d rows are of a gap of relay %[2]s: outboxctl gap show %[3]s, then outboxctl gap repair %[3]s --reason \"…\" or outboxctl gap accept %[3]s --reason \"…\"", v.gap, v.relay, v.gapID)
+		return fmt.Sprintf("%[1]s of a gap of relay %[2]s: outboxctl gap show %[3]s, then outboxctl gap repair %[3]s --reason \"…\" or outboxctl gap accept %[3]s --reason \"…\"", label.Count(v.gap, "row is", "rows are"), v.relay, v.gapID)
 	case v.before > 0 && !dropBefore:
-		return fmt.Sprintf("%d rows are older than relay %s, which never published them: outboxctl gap repair %s --reason \"…\" publishes them, outboxctl partitions maintain --drop-before --reason \"…\" drops them", v.before, v.relay, v.beforeID)
+		return fmt.Sprintf("%s older than relay %s, which never published them: outboxctl gap repair %s --reason \"…\" publishes them, outboxctl partitions maintain --drop-before --reason \"…\" drops them", label.Count(v.before, "row is", "rows are"), v.relay, v.beforeID)
 	}
 	return ""
 }
@@ -166,7 +171,7 @@ func (m *maintenance) unpublished(ctx context.Context, tx pgx.Tx, l *leaf) ([]st
 func (m *maintenance) record(ctx context.Context, tx pgx.Tx, l *leaf) error {
 	for _, v := range l.before {
 		err := outboxdb.New(tx).RecordAction(ctx, outboxdb.RecordActionParams{
-			Action: "drop before", Slot: v.slot, Target: fmt.Sprintf("%s: %d events", l.Name, v.before), Reason: m.cfg.DropBefore,
+			Action: "drop before", Slot: v.slot, Target: fmt.Sprintf("%s: %s", l.Name, label.Count(v.before, "event")), Reason: m.cfg.DropBefore,
 		})
 		if err != nil {
 			return fmt.Errorf("write down what is dropped: %w", err)
@@ -195,10 +200,10 @@ func reasons(verdicts []verdict, letters, waits int64, dropBefore bool) []string
 		}
 	}
 	if letters > 0 {
-		out = append(out, fmt.Sprintf("%d of its events are open dead letters: retry or discard them", letters))
+		out = append(out, label.Count(letters, "of its events is an open dead letter", "of its events are open dead letters")+": retry or discard them")
 	}
 	if waits > 0 {
-		out = append(out, fmt.Sprintf("%d of its events wait for a route that cannot be used: `outboxctl status` names it", waits))
+		out = append(out, label.Count(waits, "of its events waits", "of its events wait")+" for a route that cannot be used: `outboxctl status` names it")
 	}
 	return out
 }

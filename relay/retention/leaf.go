@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/partition"
 )
 
@@ -122,7 +123,7 @@ func (m *maintenance) advance(ctx context.Context, l *leaf) (partition.Report, e
 		return l.Report(LeafOpen, ""), nil
 	case !l.closed || l.closedBy == 0:
 		if m.cfg.DryRun {
-			return l.Report(LeafOpen, "older than %d days; would be closed", m.cfg.Keep), nil
+			return l.Report(LeafOpen, "older than %s; would be closed", label.Count(m.cfg.Keep, "day")), nil
 		}
 		begun := time.Now()
 		if err := m.close(ctx, l); err != nil {

@@ -40,6 +40,11 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s: %s: %s; %s", f.Check, subject, f.What, f.Do)
 }
 
+// Problem is the finding where it stands among others of a report.
+func (f Finding) Problem() operator.Problem {
+	return operator.NewProblem(f.String()).Of(f.Check, "", "")
+}
+
 // Read checks in the consumer's database what must hold, of one group where it is
 // named.
 func Read(ctx context.Context, db *operator.Database, group string) (*Report, error) {
@@ -83,4 +88,4 @@ func (r *Report) noteUnknown(ctx context.Context, db *operator.Database, group s
 }
 
 // NotFinished says of a check that nobody knows what it would have found.
-func NotFinished(cut string) string { return "not finished: " + cut }
+func NotFinished(cut string) operator.Problem { return operator.NewProblem("not finished: " + cut) }

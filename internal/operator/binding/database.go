@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -144,16 +145,16 @@ func (r *Adopted) plan(ctx context.Context, q *outboxdb.Queries) (what string, e
 			}
 			events += n
 		}
-		return fmt.Sprintf("%s, and have all %d events of partition %s published, which a relay had not looked at before the database was moved",
-			what, events, strings.Join(slices.Sorted(maps.Keys(strangers)), ", ")), nil
+		return fmt.Sprintf("%s, and have the %s of partition %s published, which a relay had not looked at before the database was moved",
+			what, label.Count(events, "event"), strings.Join(slices.Sorted(maps.Keys(strangers)), ", ")), nil
 	}
 	left, err := q.CountLeftOut(ctx, r.slots)
 	if err != nil {
 		return "", err
 	}
 	r.InDoubt, r.Before, r.GivenUp = left.Events, left.Before, left.GivenUp
-	return fmt.Sprintf("%s, and count none of the %d events in the outbox as published, of which %d are older than a relay and %d were given up",
-		what, left.Events, left.Before, left.GivenUp), nil
+	return fmt.Sprintf("%s, and count none of the %s in the outbox as published, of which %d are older than a relay and %d were given up",
+		what, label.Count(left.Events, "event"), left.Before, left.GivenUp), nil
 }
 
 func (r *Adopted) write(ctx context.Context, q *outboxdb.Queries, reason string) (err error) {
@@ -270,9 +271,9 @@ func (r *Adopted) target() string {
 	switch {
 	case r.By == ByDump:
 	case len(r.Partitions) > 0:
-		return fmt.Sprintf("system %s: %d events of partition %s", r.System, r.Events, strings.Join(r.Partitions, ", "))
+		return fmt.Sprintf("system %s: %s of partition %s", r.System, label.Count(r.Events, "event"), strings.Join(r.Partitions, ", "))
 	default:
 		return "system " + r.System
 	}
-	return fmt.Sprintf("system %s: %d events, %d before, %d given up", r.System, r.Events, r.Before, r.GivenUp)
+	return fmt.Sprintf("system %s: %s, %d before, %d given up", r.System, label.Count(r.Events, "event"), r.Before, r.GivenUp)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -116,8 +117,9 @@ func (w KafkaWish) cluster(ctx context.Context, state relays.State) (string, err
 // Question implements [operator.Order].
 func (o *kafkaOrder) Question() string {
 	r := o.report
-	text := fmt.Sprintf("bind relay %s to Kafka cluster %s, which was bound to %s; %d events in the outbox count as published and %d are pending: ",
-		r.Relay, r.Cluster, cmp.Or(r.Before, "-"), r.Published, r.Pending)
+	text := fmt.Sprintf("bind relay %s to Kafka cluster %s, which was bound to %s; %s as published and %d %s pending: ",
+		r.Relay, r.Cluster, cmp.Or(r.Before, "-"), label.Count(r.Published, "event in the outbox counts", "events in the outbox count"),
+		r.Pending, label.Are(r.Pending))
 	switch r.Kafka {
 	case KafkaContinue:
 		text += "all that the relay published are taken to be in the new cluster"
@@ -130,7 +132,8 @@ func (o *kafkaOrder) Question() string {
 			text += ", and up to a checkpoint interval of events is published again, because the checkpoint in Kafka does not count"
 		}
 	default:
-		text += fmt.Sprintf("those that count as published become gaps to be decided about (of them %d dead letters that were replayed are open again), the pending ones are published", r.Replayed)
+		text += fmt.Sprintf("those that count as published become gaps to be decided about (of them %s open again), the pending ones are published",
+			label.Count(r.Replayed, "dead letter that was replayed is", "dead letters that were replayed are"))
 	}
 	return text
 }

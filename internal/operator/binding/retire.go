@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/events"
 	"github.com/onceward/onceward/internal/operator/relays"
@@ -58,8 +59,9 @@ func PlanRetire(ctx context.Context, db *operator.Database, state relays.State) 
 	if err != nil {
 		return nil, fmt.Errorf("retire: %w", err)
 	}
-	what := fmt.Sprintf("forget relay %s, which has not published %d events (and %d that wait for their route, and %d of open gaps), and discard its %d dead letters that wait",
-		state.Relay, report.Pending, report.Waiting, report.InGaps, letters)
+	what := fmt.Sprintf("forget relay %s, which has not published %s (and %d that wait for their route, and %d of open gaps), and discard its %s",
+		state.Relay, label.Count(report.Pending, "event"), report.Waiting, report.InGaps,
+		label.Count(letters, "dead letter that waits", "dead letters that wait"))
 	if elsewhere != "" {
 		what += fmt.Sprintf("; the slot %s of database %s is not its own and stays", state.Slot, elsewhere)
 	}

@@ -51,7 +51,7 @@ func TestCheckDecidesWhatRunDecides(t *testing.T) {
 		require.Equal(t, check.Failed, check.Worst(verdicts))
 		require.Contains(t, named(t, verdicts, "first start").Detail, "outbox.start")
 	})
-	for start, want := range map[string]string{"all": "the 1 events in onceward.outbox are published first", "now": "the 1 events in onceward.outbox are left out for good"} {
+	for start, want := range map[string]string{"all": "the 1 event in onceward.outbox is published first", "now": "the 1 event in onceward.outbox is left out for good"} {
 		t.Run("outbox.start "+start, func(t *testing.T) {
 			pool, cfg := ready(t)
 			enqueue(t, pool, "order")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay"
 )
@@ -107,7 +108,12 @@ UNION ALL SELECT DISTINCT o.namespace, o.aggregate_type, o.event_type, '', true 
 	JOIN onceward.outbox o ON o.id = w.id
 ORDER BY due DESC LIMIT $1`
 
-func kindsOf(ctx context.Context, conn *pgx.Conn, slot string) ([]kind, error) {
+// querier is a way to PostgreSQL: a connection, or all of an operator's.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+func kindsOf(ctx context.Context, conn querier, slot string) ([]kind, error) {
 	rows, err := conn.Query(ctx, selectKinds, maxKinds, slot)
 	if err != nil {
 		return nil, err
@@ -125,6 +131,10 @@ func topicsOf(ctx context.Context, conn *pgx.Conn, cfg *relay.Config, sink publi
 	if err != nil {
 		return topics, []Verdict{{Name: "routes", Status: Skipped, Detail: fmt.Sprintf("the events in the table cannot be read: %v", err)}}
 	}
+	return ledTo(kinds, sink, topics)
+}
+
+func ledTo(kinds []kind, sink publisher.Config, topics []string) (all []string, failed []Verdict) {
 	seen := make(map[string]bool)
 	for _, k := range kinds {
 		topic, err := k.leadsTo(sink)
@@ -157,6 +167,25 @@ func Topics(ctx context.Context, cfg *relay.Config, sink publisher.Config) (topi
 		problems = append(problems, v.Name+": "+v.Detail)
 	}
 	return topics, problems, nil
+}
+
+// TopicsSeen are [Topics] as somebody else than the relay sees them: by a connection of
+// their own. It connects to nothing.
+func TopicsSeen(ctx context.Context, conn querier, cfg *relay.Config) ([]string, error) {
+	sink, err := cfg.Publisher(slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	topics, err := sink.FixedTopics()
+	if err != nil {
+		return nil, err
+	}
+	kinds, err := kindsOf(ctx, conn, cfg.SlotName())
+	if err != nil {
+		return nil, err
+	}
+	topics, _ = ledTo(kinds, sink, topics)
+	return topics, nil
 }
 
 // leadsTo returns the topic of a kind; its error is what the relay would meet.
@@ -192,7 +221,7 @@ func routeVerdict(name string, err error) Verdict {
 }
 
 func topicVerdict(r publisher.TopicReport) Verdict {
-	v := Verdict{Name: "topic " + r.Name, Status: OK, Detail: fmt.Sprintf("%d partitions, %d replicas", r.Partitions, r.Replicas)}
+	v := Verdict{Name: "topic " + r.Name, Status: OK, Detail: label.Count(r.Partitions, "partition") + ", " + label.Count(r.Replicas, "replica")}
 	var route *publisher.RouteError
 	switch {
 	case errors.As(r.Err, &route):

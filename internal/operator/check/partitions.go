@@ -2,10 +2,10 @@ package check
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/relay"
 	"github.com/onceward/onceward/relay/retention"
 )
@@ -27,6 +27,6 @@ func partitionsAhead(ctx context.Context, conn *pgx.Conn, _ *relay.Config) Verdi
 	case ahead < minAhead:
 		v.Status, v.Cure = Warning, "outboxctl migrate up --side outbox (or outboxctl partitions maintain, from cron)"
 	}
-	v.Detail = fmt.Sprintf("%d days are made ahead", ahead)
+	v.Detail = label.Count(ahead, "day is", "days are") + " made ahead"
 	return v
 }

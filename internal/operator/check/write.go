@@ -30,7 +30,7 @@ func NewPrinter(w io.Writer, format string) (*Printer, error) {
 		p.screen.Width = 0
 	case "table", "json":
 	default:
-		return nil, fmt.Errorf("output %q: want table, wide or json", format)
+		return nil, fmt.Errorf("-o/--output %q: want table, wide or json", format)
 	}
 	return p, nil
 }

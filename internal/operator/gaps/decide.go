@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -59,9 +60,9 @@ func (d *Decision) CarryOut(ctx context.Context, db *operator.Database, reason s
 // leftOfCounted says how many events a decision is about.
 func (g *Gap) leftOfCounted() string {
 	if g.gone() == 0 {
-		return fmt.Sprintf("the %d events", *g.Left)
+		return "the " + label.Count(*g.Left, "event")
 	}
-	return fmt.Sprintf("the %d events that are left of the %d", *g.Left, g.Events)
+	return fmt.Sprintf("the %s left of the %d", label.Count(*g.Left, "event that is", "events that are"), g.Events)
 }
 
 // nothingLeft refuses a repair that would call repaired what nobody can publish.
@@ -70,8 +71,8 @@ func (g *Gap) nothingLeft() error {
 	if g.State == states.GapOpen {
 		next = fmt.Sprintf("`outboxctl gap accept %s --reason \"…\"` gives them up, and the relay goes on", g.Gap)
 	}
-	return fmt.Errorf("gap %s: none of the %d events that were counted when it was found is left: they have no row any more, by retention or a DELETE, "+
-		"became dead letters or wait for their route; there is nothing to publish: %s", g.Gap, g.Events, next)
+	return fmt.Errorf("gap %s: none of the %s counted when it was found is left: they have no row any more, by retention or a DELETE, "+
+		"became dead letters or wait for their route; there is nothing to publish: %s", g.Gap, label.Count(g.Events, "event that was", "events that were"), next)
 }
 
 // decided says why nothing is left to decide. A repair that has begun ends: were the
@@ -81,6 +82,7 @@ func (g *Gap) decided() error {
 	if g.State != states.GapRepairing {
 		return fmt.Errorf("gap %s is %s: nothing is left to decide in this way", g.Gap, g.State)
 	}
-	return fmt.Errorf("gap %s is being repaired: %d of its events are left, and a repair is not taken back; `outboxctl status` says what it waits for, "+
-		"`outboxctl skip KEY --relay %s --reason \"…\"` leaves one event out, `outboxctl pause --relay %s` lets it rest", g.Gap, *g.Left, g.Relay, g.Relay)
+	return fmt.Errorf("gap %s is being repaired: %s left, and a repair is not taken back; `outboxctl status` says what it waits for, "+
+		"`outboxctl skip KEY --relay %s --reason \"…\"` leaves one event out, `outboxctl pause --relay %s` lets it rest",
+		g.Gap, label.Count(*g.Left, "of its events is", "of its events are"), g.Relay, g.Relay)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/events"
 	"github.com/onceward/onceward/internal/operator/states"
@@ -117,11 +118,11 @@ func (g *Gap) gone() int64 { return max(0, g.Events-*g.Left) }
 // what it has published is not left.
 func (g *Gap) Stands() string {
 	if g.gone() == 0 {
-		return fmt.Sprintf("%d events are left in it", *g.Left)
+		return label.Count(*g.Left, "event is", "events are") + " left in it"
 	}
 	rest := "have no row any more, became dead letters or wait for their route"
 	if g.State == states.GapRepairing {
 		rest = "are published by it, " + rest
 	}
-	return fmt.Sprintf("%d events are left in it of the %d that were counted; %d %s", *g.Left, g.Events, g.gone(), rest)
+	return fmt.Sprintf("%s left in it of the %d that were counted; %d %s", label.Count(*g.Left, "event is", "events are"), g.Events, g.gone(), rest)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/internal/operator/states"
@@ -66,15 +67,20 @@ func NoteRepairs(gaps []Gap, known []relays.Relay) {
 	}
 }
 
-// Problem is what an operator should know of a gap; empty without anything.
-func (g Gap) Problem() string {
+// Problem is what an operator should know of a gap; false: nothing.
+func (g Gap) Problem() (operator.Problem, bool) {
+	says := g.says()
+	return operator.NewProblem(says).Of("gap", g.Relay, g.Slot), says != ""
+}
+
+func (g Gap) says() string {
 	switch {
 	case g.State == states.GapOpen:
-		return fmt.Sprintf("relay %s: gap %s (%s) of %d events waits for a decision: `outboxctl gap show %s`", g.Relay, g.Gap, g.Cause, g.Events, g.Gap)
+		return fmt.Sprintf("relay %s: gap %s (%s) of %s waits for a decision: `outboxctl gap show %s`", g.Relay, g.Gap, g.Cause, label.Count(g.Events, "event"), g.Gap)
 	case g.Cause == states.CauseFirstStart:
 		return ""
 	case g.Note != "":
-		return fmt.Sprintf("relay %s will repair gap %s (%s) of %d events %s", g.Relay, g.Gap, g.Cause, g.Events, g.Note)
+		return fmt.Sprintf("relay %s will repair gap %s (%s) of %s %s", g.Relay, g.Gap, g.Cause, label.Count(g.Events, "event"), g.Note)
 	}
-	return fmt.Sprintf("relay %s repairs gap %s (%s) of %d events", g.Relay, g.Gap, g.Cause, g.Events)
+	return fmt.Sprintf("relay %s repairs gap %s (%s) of %s", g.Relay, g.Gap, g.Cause, label.Count(g.Events, "event"))
 }

@@ -13,11 +13,11 @@ import (
 
 // GroupBecame is what became of a decision.
 type GroupBecame struct {
-	Action   string         `json:"action"`
-	Reason   string         `json:"reason,omitempty"`
-	Waited   bool           `json:"waited"`
-	Letters  []GroupOutcome `json:"letters"`
-	Problems []string       `json:"problems"` // why nothing was decided
+	Action   string             `json:"action"`
+	Reason   string             `json:"reason,omitempty"`
+	Waited   bool               `json:"waited"`
+	Letters  []GroupOutcome     `json:"letters"`
+	Problems []operator.Problem `json:"problems"` // why nothing was decided
 }
 
 // GroupOutcome is what became of a decision for one letter.
@@ -111,7 +111,7 @@ func (o *GroupOrder) look(ctx context.Context, q *consumerdb.Queries) (report *G
 		at := ref{v.ConsumerGroup, Place{v.Topic, v.KafkaPartition, v.KafkaOffset}}
 		now[at] = groupNow{state: v.State, generation: v.Generation, attempts: v.Attempts, error: v.Error}
 	}
-	report = &GroupBecame{Letters: []GroupOutcome{}, Problems: []string{}}
+	report = &GroupBecame{Letters: []GroupOutcome{}, Problems: []operator.Problem{}}
 	for _, l := range o.letters {
 		is, found := now[ref{l.Group, l.At}]
 		became := o.decision.judge(l, found, is)

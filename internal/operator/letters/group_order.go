@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/migrations"
@@ -68,7 +69,7 @@ func PlanDecision(ctx context.Context, db *operator.Database, d Decision, s Grou
 	if len(rows) > operator.MaxListed {
 		return nil, nil, fmt.Errorf("more than %d letters: narrow the filters, for example with --from and --to", operator.MaxListed)
 	}
-	nothing := &GroupBecame{Action: d.action, Letters: []GroupOutcome{}, Problems: []string{}}
+	nothing := &GroupBecame{Action: d.action, Letters: []GroupOutcome{}, Problems: []operator.Problem{}}
 	found := make(map[string][]string, 2*len(rows)) // groups
 	o := &GroupOrder{decision: d}
 	for _, v := range rows {
@@ -83,20 +84,20 @@ func PlanDecision(ctx context.Context, db *operator.Database, d Decision, s Grou
 		}
 		o.letters = append(o.letters, l)
 		if why := d.unable(l); why != "" {
-			nothing.Problems = append(nothing.Problems, why)
+			nothing.Problems = append(nothing.Problems, operator.NewProblem(why))
 		}
 	}
 	why, parked, err := s.parked(ctx, q, d, len(o.letters) > 0, func(text string) bool { return found[text] != nil })
 	if err != nil {
 		return nil, nil, fmt.Errorf("look for letters: %w", operator.Explain(err, migrations.Consumer))
 	}
-	nothing.Problems = append(nothing.Problems, why...)
+	nothing.Problems = append(nothing.Problems, operator.Problems(why...)...)
 	for _, text := range s.given() {
 		if groups := found[text]; len(groups) > 1 {
 			return nil, nil, operator.Unclear("whose letter? of %s there are letters of the groups %s; give --group", text, strings.Join(groups, ", "))
 		}
 		if found[text] == nil && !slices.Contains(parked, text) {
-			nothing.Problems = append(nothing.Problems, fmt.Sprintf("%s is no dead letter that can be decided; `outboxctl dead show --side consumer %s` tells what became of it", text, text))
+			nothing.Problems = append(nothing.Problems, operator.NewProblem(fmt.Sprintf("%s is no dead letter that can be decided; `outboxctl dead show --side consumer %s` tells what became of it", text, text)))
 		}
 	}
 	if len(nothing.Problems) > 0 || len(o.letters) == 0 {
@@ -142,7 +143,7 @@ func summary(letters []GroupLetter) string {
 	for _, k := range kinds {
 		parts = append(parts, fmt.Sprintf("%d %s of group %s", counts[k], k.cause, k.group))
 	}
-	return fmt.Sprintf("%d dead letters (%s)", len(letters), strings.Join(parts, ", "))
+	return fmt.Sprintf("%s (%s)", label.Count(len(letters), "dead letter"), strings.Join(parts, ", "))
 }
 
 // refs takes letters apart into the arrays that a statement wants.

@@ -17,13 +17,13 @@ import (
 
 // Became is what became of an order.
 type Became struct {
-	Action   string    `json:"action"`
-	Reason   string    `json:"reason,omitempty"`
-	Waited   bool      `json:"waited"`
-	Letters  []Outcome `json:"letters"`
-	Relays   []string  `json:"relays"`                  // how far those are that have not acted
-	Left     []Remains `json:"still_waiting,omitempty"` // after a discard
-	Problems []string  `json:"problems"`                // why nothing was ordered
+	Action   string             `json:"action"`
+	Reason   string             `json:"reason,omitempty"`
+	Waited   bool               `json:"waited"`
+	Letters  []Outcome          `json:"letters"`
+	Relays   []operator.Problem `json:"relays"`                  // how far those are that have not acted
+	Left     []Remains          `json:"still_waiting,omitempty"` // after a discard
+	Problems []operator.Problem `json:"problems"`                // why nothing was ordered
 }
 
 // Outcome is what became of an order for one letter.
@@ -136,7 +136,7 @@ func look(ctx context.Context, q *outboxdb.Queries, commands []*command) (report
 	for _, v := range rows {
 		letters[letterRef{slot: v.Slot, id: v.LetterID}] = v
 	}
-	report, pending = &Became{Letters: []Outcome{}, Problems: []string{}}, make(map[string]bool)
+	report, pending = &Became{Letters: []Outcome{}, Problems: []operator.Problem{}}, make(map[string]bool)
 	for _, w := range commands {
 		for _, before := range w.letters {
 			is := now{result: results[resultOf{before.slot, w.control.ControlID}]}
@@ -152,8 +152,8 @@ func look(ctx context.Context, q *outboxdb.Queries, commands []*command) (report
 }
 
 // lagging says of each slot why its relay has not acted yet.
-func lagging(ctx context.Context, q *outboxdb.Queries, slots map[string]bool) ([]string, error) {
-	out := []string{}
+func lagging(ctx context.Context, q *outboxdb.Queries, slots map[string]bool) ([]operator.Problem, error) {
+	out := []operator.Problem{}
 	if len(slots) == 0 {
 		return out, nil
 	}
@@ -163,7 +163,7 @@ func lagging(ctx context.Context, q *outboxdb.Queries, slots map[string]bool) ([
 	}
 	for _, r := range known {
 		if slots[r.Slot] {
-			out = append(out, r.ReadsLater())
+			out = append(out, operator.NewProblem(r.ReadsLater()).Of("", r.Relay, r.Slot))
 		}
 	}
 	return out, nil

@@ -174,14 +174,14 @@ func find(ctx context.Context, db *operator.Database, action string, f Filter) (
 		found[operator.NameText(l.namespace, l.id)], found[l.id.String()] = true, true
 		letters = append(letters, l)
 	}
-	nothing = &Became{Action: action, Letters: []Outcome{}, Problems: []string{}}
+	nothing = &Became{Action: action, Letters: []Outcome{}, Problems: []operator.Problem{}}
 	for _, key := range f.Keys {
 		if !found[key.String()] {
 			problem, err := notWaiting(ctx, q, key)
 			if err != nil {
 				return nil, nil, fmt.Errorf("look for letters: %w", operator.Explain(err, migrations.Outbox))
 			}
-			nothing.Problems = append(nothing.Problems, problem)
+			nothing.Problems = append(nothing.Problems, operator.NewProblem(problem))
 		}
 	}
 	if len(nothing.Problems) == 0 && len(letters) > 0 {

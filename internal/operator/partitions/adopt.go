@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
@@ -43,7 +44,7 @@ func PlanAdopt(ctx context.Context, db *operator.Database, name string) (operato
 
 // Question implements [operator.Order].
 func (p *plannedAdoption) Question() string {
-	return fmt.Sprintf("have relays publish the %d events of partition %s, also those that were published before", p.Events, p.Partition)
+	return fmt.Sprintf("have relays publish the %s of partition %s, also those that were published before", label.Count(p.Events, "event"), p.Partition)
 }
 
 // CarryOut has the events published.
@@ -109,7 +110,7 @@ func (r *Adopted) write(ctx context.Context, q *outboxdb.Queries, leaf outboxdb.
 	}
 	for _, slot := range r.Slots {
 		err := q.RecordAction(ctx, outboxdb.RecordActionParams{
-			Action: "adopt partition", Slot: slot, Target: fmt.Sprintf("%s: %d events", r.Partition, r.Events), Reason: reason,
+			Action: "adopt partition", Slot: slot, Target: fmt.Sprintf("%s: %s", r.Partition, label.Count(r.Events, "event")), Reason: reason,
 		})
 		if err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	consumeraudit "github.com/onceward/onceward/consumer/audit"
 	"github.com/onceward/onceward/consumer/retention"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/audit"
 	"github.com/onceward/onceward/internal/partition"
@@ -28,19 +29,19 @@ const overdueAfter = 48 * time.Hour
 // ClaimsReport is what a round did, or would do, to the partitions of claims, and to what
 // expires by rows.
 type ClaimsReport struct {
-	DryRun         bool            `json:"dry_run"`
-	DaysAhead      int             `json:"days_ahead"`
-	Made           []string        `json:"partitions_made"`
-	Bytes          int64           `json:"bytes"`
-	Blocked        string          `json:"blocked,omitempty"` // why those that are missing could not be made
-	Growing        bool            `json:"growing"`           // claims were made of events of today or yesterday
-	Horizon        *time.Time      `json:"horizon"`           // claims before it may be gone
-	OverdueSeconds int64           `json:"overdue_seconds"`   // of the oldest partition that every floor has passed
-	Floors         []Floor         `json:"floors"`
-	Leaves         []Leaf          `json:"partitions"`
-	Rows           []Expiry        `json:"rows"`
-	Findings       []audit.Finding `json:"findings"`
-	Problems       []string        `json:"problems"`
+	DryRun         bool               `json:"dry_run"`
+	DaysAhead      int                `json:"days_ahead"`
+	Made           []string           `json:"partitions_made"`
+	Bytes          int64              `json:"bytes"`
+	Blocked        string             `json:"blocked,omitempty"` // why those that are missing could not be made
+	Growing        bool               `json:"growing"`           // claims were made of events of today or yesterday
+	Horizon        *time.Time         `json:"horizon"`           // claims before it may be gone
+	OverdueSeconds int64              `json:"overdue_seconds"`   // of the oldest partition that every floor has passed
+	Floors         []Floor            `json:"floors"`
+	Leaves         []Leaf             `json:"partitions"`
+	Rows           []Expiry           `json:"rows"`
+	Findings       []audit.Finding    `json:"findings"`
+	Problems       []operator.Problem `json:"problems"`
 }
 
 // Floor is the floor of one class, before and after.
@@ -82,7 +83,7 @@ func RoundOfClaims(ctx context.Context, db *operator.Database, cfg retention.Con
 	}
 	report := NewClaimsReport(done, found, cfg.DryRun)
 	if cfg.DryRun && errors.Is(failed, partition.ErrTaken) { // who only looks has not failed
-		report.Problems, failed = append(report.Problems, failed.Error()), operator.OthersThan(failed,
+		report.Problems, failed = append(report.Problems, operator.ProblemOf(failed)), operator.OthersThan(failed,
 			partition.ErrTaken)
 	}
 	return report, failed
@@ -102,7 +103,8 @@ func NewClaimsReport(done retention.Report, found consumeraudit.Report, dryRun b
 	r := &ClaimsReport{
 		DryRun: dryRun, DaysAhead: done.Ahead, Made: operator.NotNil(done.Made), Bytes: done.Bytes,
 		Blocked: done.Blocked, Growing: done.Growing, OverdueSeconds: seconds(done.Overdue),
-		Floors: []Floor{}, Leaves: []Leaf{}, Rows: []Expiry{}, Findings: audit.NewFindings(found), Problems: []string{},
+		Floors: []Floor{}, Leaves: []Leaf{}, Rows: []Expiry{}, Findings: audit.NewFindings(found),
+		Problems: []operator.Problem{},
 	}
 	if !done.Horizon.IsZero() {
 		r.Horizon = &done.Horizon
@@ -128,9 +130,11 @@ func NewClaimsReport(done retention.Report, found consumeraudit.Report, dryRun b
 
 // findProblems says what an operator should look at.
 func (r *ClaimsReport) findProblems(done retention.Report) {
-	add := func(format string, args ...any) { r.Problems = append(r.Problems, fmt.Sprintf(format, args...)) }
+	add := func(format string, args ...any) {
+		r.Problems = append(r.Problems, operator.NewProblem(fmt.Sprintf(format, args...)))
+	}
 	for _, f := range r.Findings {
-		add("%s", f)
+		r.Problems = append(r.Problems, f.Problem())
 	}
 	for _, f := range done.Floors {
 		if f.Wrong {
@@ -153,7 +157,7 @@ func (r *ClaimsReport) findProblems(done retention.Report) {
 		blocked = "run `outboxctl partitions maintain --side consumer`"
 	}
 	if done.Ahead < fewClaimDaysAhead {
-		add("partitions reach only %d days ahead; %s", done.Ahead, blocked)
+		add("partitions reach only %s ahead; %s", label.Count(done.Ahead, "day"), blocked)
 	}
 	if done.Overdue > overdueAfter {
 		add("a partition that no group needs is there since %s; see what it waits for%s", done.Overdue.Round(time.Hour), runs)

@@ -3,6 +3,7 @@ package partitions
 import (
 	"fmt"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/relay/retention"
 )
@@ -31,16 +32,16 @@ func (r Extent) String() string {
 	if r.NoToday {
 		return fmt.Sprintf("%d, %s to %s, but none of today", r.Count, r.From, r.To)
 	}
-	return fmt.Sprintf("%d, %s to %s, %d days ahead", r.Count, r.From, r.To, r.DaysAhead)
+	return fmt.Sprintf("%d, %s to %s, %s ahead", r.Count, r.From, r.To, label.Count(r.DaysAhead, "day"))
 }
 
-// Few says that producers cannot write, or soon no more; empty: they can.
-func Few(ahead int, today bool) string {
+// Few says that producers cannot write, or soon no more; nil: they can.
+func Few(ahead int, today bool) error {
 	switch {
 	case !today:
-		return retention.NoPartitionToday().Error()
+		return retention.NoPartitionToday()
 	case ahead < FewDaysAhead:
-		return fmt.Sprintf("partitions reach only %d days ahead; run `outboxctl partitions maintain`", ahead)
+		return fmt.Errorf("partitions reach only %s ahead; run `outboxctl partitions maintain`", label.Count(ahead, "day"))
 	}
-	return ""
+	return nil
 }

@@ -22,11 +22,11 @@ const FewDaysAhead = 7
 
 // Report is what a round did, or would do, to the partitions of events.
 type Report struct {
-	DryRun    bool     `json:"dry_run"`
-	DaysAhead int      `json:"days_ahead"`
-	Made      []string `json:"partitions_made"`
-	Leaves    []Leaf   `json:"partitions"`
-	Problems  []string `json:"problems"`
+	DryRun    bool               `json:"dry_run"`
+	DaysAhead int                `json:"days_ahead"`
+	Made      []string           `json:"partitions_made"`
+	Leaves    []Leaf             `json:"partitions"`
+	Problems  []operator.Problem `json:"problems"`
 }
 
 // Leaf is one partition.
@@ -55,13 +55,13 @@ func Round(ctx context.Context, db *operator.Database, cfg retention.Config) (*R
 	var unwanted *cdc.StartError
 	problem := Few(done.Ahead, done.Today)
 	if errors.As(failed, &unwanted) && unwanted.Code == cdc.CodeDefaultPartition {
-		problem = ""
+		problem = nil
 		if cfg.DryRun {
-			problem, failed = unwanted.Error(), nil
+			problem, failed = unwanted, nil
 		}
 	}
-	if problem != "" {
-		report.Problems = append(report.Problems, problem)
+	if problem != nil {
+		report.Problems = append(report.Problems, operator.ProblemOf(problem))
 	}
 	failed = operator.ExplainMaintainer(failed)
 	if failed != nil && len(report.Leaves) == 0 {
@@ -76,13 +76,15 @@ func Round(ctx context.Context, db *operator.Database, cfg retention.Config) (*R
 }
 
 // Filled says for which partitions relays stop.
-func Filled(ctx context.Context, q *outboxdb.Queries) (problems []string, err error) {
+func Filled(ctx context.Context, q *outboxdb.Queries) (problems []operator.Problem, err error) {
 	filled, err := q.FilledPartitions(ctx)
 	if err != nil {
 		return nil, operator.Explain(err, migrations.Outbox)
 	}
 	for _, leaf := range filled.Leaves() {
-		problems = append(problems, fmt.Sprintf("%[1]s held rows when it was attached, which no relay is sent (%[2]s): as the maintainer `outboxctl partitions adopt %[1]s --reason \"…\"`, or detach it again", leaf, relay.CodePartitionFilled))
+		problem := operator.NewProblem(fmt.Sprintf("%[1]s held rows when it was attached, which no relay is sent (%[2]s): as the maintainer `outboxctl partitions adopt %[1]s --reason \"…\"`, or detach it again", leaf, relay.CodePartitionFilled))
+		problem.Check, problem.Code = "partitions", relay.CodePartitionFilled
+		problems = append(problems, problem)
 	}
 	return problems, nil
 }
@@ -97,14 +99,14 @@ func maintain(ctx context.Context, db *operator.Database, cfg retention.Config) 
 
 func newPartitionsReport(done retention.Report, dryRun bool) *Report {
 	r := &Report{DryRun: dryRun, DaysAhead: done.Ahead, Made: operator.NotNil(done.Made), Leaves: []Leaf{},
-		Problems: []string{}}
+		Problems: []operator.Problem{}}
 	if done.Taken != "" {
-		r.Problems = append(r.Problems, done.Taken)
+		r.Problems = append(r.Problems, operator.NewProblem(done.Taken))
 	}
 	for _, l := range done.Leaves {
 		r.Leaves = append(r.Leaves, newLeaf(partition.Report(l)))
 		if l.Wrong {
-			r.Problems = append(r.Problems, l.Name+": "+l.Why)
+			r.Problems = append(r.Problems, operator.NewProblem(l.Name+": "+l.Why))
 		}
 	}
 	return r

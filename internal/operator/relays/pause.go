@@ -4,10 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/check"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/relay"
 )
 
 // MaxShown bounds a list of parked aggregates, and one of what is held.
@@ -94,6 +98,53 @@ func (r *Resting) addNotKnown(ctx context.Context, q *outboxdb.Queries, routes [
 		}
 	}
 	return nil
+}
+
+// RefuseUnknown refuses routes of which neither the relay's configuration nor the database
+// knows the topic: none that a route names, none that an event in the table leads to, and
+// none that the relay has written to. file is what the configuration was read from.
+func RefuseUnknown(ctx context.Context, db *operator.Database, cfg *relay.Config, routes []string, file string) error {
+	topics, err := check.TopicsSeen(ctx, db, cfg)
+	if err != nil {
+		return fmt.Errorf("look whether the routes are known; nothing is paused: %w", operator.Explain(err, migrations.Outbox))
+	}
+	rows, err := outboxdb.New(db).KafkaTopics(ctx, cfg.SlotName())
+	if err != nil {
+		return fmt.Errorf("look whether the routes are known; nothing is paused: %w", operator.Explain(err, migrations.Outbox))
+	}
+	for _, v := range rows {
+		topics = append(topics, v.Topic)
+	}
+	for _, route := range routes {
+		if err := refuseUnknown(route, topics, file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func refuseUnknown(route string, topics []string, file string) error {
+	if slices.Contains(topics, route) {
+		return nil
+	}
+	const force = "--force pauses a topic of that very name all the same"
+	if meant := terminal.Nearest(route, topics); terminal.Resembles(route, meant) {
+		return operator.Unclear("neither %s nor the database knows topic %s; did you mean %s? %s", file, route, meant, force)
+	}
+	slices.Sort(topics)
+	return operator.Unclear("neither %s nor the database knows topic %s, but %s; %s", file, route, Topics(slices.Compact(topics)), force)
+}
+
+// Topics names topics, or the first of them.
+func Topics(topics []string) string {
+	const named = 20
+	switch {
+	case len(topics) == 0:
+		return "no topic yet"
+	case len(topics) > named:
+		return strings.Join(topics[:named], ", ") + fmt.Sprintf(" and %d more", len(topics)-named)
+	}
+	return strings.Join(topics, ", ")
 }
 
 // Wrong tells that a route was to be resumed that was not paused.

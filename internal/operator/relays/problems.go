@@ -5,57 +5,62 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/relay"
 )
 
 // Problems are what an operator should look at.
-func (r *Relay) Problems() []string {
-	out := []string{}
-	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+func (r *Relay) Problems() []operator.Problem {
+	out := []operator.Problem{}
+	add := func(check, format string, args ...any) {
+		out = append(out, operator.NewProblem(fmt.Sprintf(format, args...)).Of(check, r.Relay, r.Slot))
+	}
 	switch {
 	case r.Relay == "":
-		add("slot %s keeps %s of WAL and no relay knows it; if it is not just being made, and no relay uses it: SELECT pg_catalog.pg_drop_replication_slot('%s'); "+
+		add("slot-unknown", "slot %s keeps %s of WAL and no relay knows it; if it is not just being made, and no relay uses it: SELECT pg_catalog.pg_drop_replication_slot('%s'); "+
 			"as a superuser or a role with REPLICATION", r.Slot, terminal.Size(r.RetainedBytes), r.Slot)
 	case r.NotBegun && !r.lives():
-		add("relay %s has not begun, and no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", r.Relay, r.lastReport())
+		add("no-process", "relay %s has not begun, and no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", r.Relay, r.lastReport())
 	case r.NotBegun: // what its processes wait for says more
 	case r.SlotOf != "" && !r.lives():
-		add("relay %[1]s: slot %[2]s is of database %[3]s and not this relay's, as beside a copy of a database: leave it alone; a relay of this database "+
+		add("slot-elsewhere", "relay %[1]s: slot %[2]s is of database %[3]s and not this relay's, as beside a copy of a database: leave it alone; a relay of this database "+
 			"needs another name or postgres.slot.name, and this one is forgotten by `outboxctl retire --slot %[2]s --reason \"…\"`", r.Relay, r.Slot, r.SlotOf)
 	case !r.SlotExists && !r.lives():
-		add("relay %s: its slot %s is gone; start the relay and read what it says", r.Relay, r.Slot)
+		add("slot-gone", "relay %s: its slot %s is gone; start the relay and read what it says", r.Relay, r.Slot)
 	case r.WALStatus == "lost" || r.WALStatus == "unreserved":
-		add("relay %s: slot %s is %s; raise max_slot_wal_keep_size and look at the relay", r.Relay, r.Slot, r.WALStatus)
+		add("slot-lost", "relay %s: slot %s is %s; raise max_slot_wal_keep_size and look at the relay", r.Relay, r.Slot, r.WALStatus)
 	case r.ActivePID == nil && !r.lives():
-		add("relay %s: no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", r.Relay, r.lastReport())
+		add("no-process", "relay %s: no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", r.Relay, r.lastReport())
 	}
 	out = append(append(out, r.waiting()...), r.elsewhere()...)
 	if r.Paused {
-		add("relay %s is paused; `outboxctl resume --relay %s` lets it go on", r.Relay, r.Relay)
+		add("paused", "relay %s is paused; `outboxctl resume --relay %s` lets it go on", r.Relay, r.Relay)
 	}
 	for _, route := range r.PausedRoutes {
-		add("relay %s: route %s is paused; `outboxctl resume --relay %s --route %s` lets it go on", r.Relay, route, r.Relay, route)
+		add("route-paused", "relay %s: route %s is paused; `outboxctl resume --relay %s --route %s` lets it go on", r.Relay, route, r.Relay, route)
 	}
 	for _, id := range r.Skip {
-		add("relay %s is told to skip the event %s and has not come to it; `outboxctl skip %s --undo --relay %s` takes the word back", r.Relay, id, id, r.Relay)
+		add("skip", "relay %s is told to skip the event %s and has not come to it; `outboxctl skip %s --undo --relay %s` takes the word back", r.Relay, id, id, r.Relay)
 	}
 	return out
 }
 
 // elsewhere says that a relay met another Kafka and nobody has decided about it. A
 // process that lives says so itself.
-func (r *Relay) elsewhere() []string {
+func (r *Relay) elsewhere() []operator.Problem {
 	if r.Met == "" || r.lives() {
 		return nil
 	}
-	return []string{fmt.Sprintf("OTHER_KAFKA: relay %s publishes to Kafka cluster %s and met cluster %s: put the right kafka.brokers into its configuration, or see `outboxctl adopt --help`", r.Relay, r.Cluster, r.Met)}
+	problem := operator.NewProblem(fmt.Sprintf("OTHER_KAFKA: relay %s publishes to Kafka cluster %s and met cluster %s: put the right kafka.brokers into its configuration, or see `outboxctl adopt --help`", r.Relay, r.Cluster, r.Met)).Of("other-kafka", r.Relay, r.Slot)
+	problem.Code = "OTHER_KAFKA"
+	return []operator.Problem{problem}
 }
 
 // waiting says what the living processes wait for and should not. A standby, and
 // what an operator paused, which is said elsewhere, are as they should be.
-func (r *Relay) waiting() []string {
-	var out []string
+func (r *Relay) waiting() []operator.Problem {
+	var out []operator.Problem
 	for _, p := range r.Processes {
 		if !p.Alive {
 			continue
@@ -64,19 +69,21 @@ func (r *Relay) waiting() []string {
 			if w.For == relay.WaitStandby || w.For == relay.WaitPaused {
 				continue
 			}
-			says := p.State + ", waits for " + w.For
+			says, check := p.State+", waits for "+w.For, "waits"
 			switch w.For {
 			case relay.WaitHalted:
-				says = p.State
+				says, check = p.State, "halted"
 			case relay.WaitSettings:
 				says = p.State + ", and not configured as the process that holds the slot,"
 			}
 			if w.What != "" {
 				says += " " + terminal.Preview([]byte(w.What), terminal.PreviewBytes)
 			}
-			out = append(out, fmt.Sprintf("relay %s is %s since %s (process %s): %s",
+			problem := operator.NewProblem(fmt.Sprintf("relay %s is %s since %s (process %s): %s",
 				r.Relay, says, terminal.Stamp(&w.Since), p.Process,
-				terminal.Preview([]byte(w.Detail), terminal.ErrorBytes)))
+				terminal.Preview([]byte(w.Detail), terminal.ErrorBytes))).Of(check, r.Relay, r.Slot)
+			problem.Code = p.Code
+			out = append(out, problem)
 		}
 	}
 	return out

@@ -1,8 +1,7 @@
 package replay
 
 import (
-	"fmt"
-
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/kafka"
 )
@@ -30,18 +29,18 @@ type Order struct {
 
 // Result is what an order selects, and how far it was requested.
 type Result struct {
-	DryRun    bool     `json:"dry_run"`
-	Mode      string   `json:"mode"`
-	Group     string   `json:"replay_group,omitempty"`
-	Topic     string   `json:"topic,omitempty"` // empty: by the routes
-	Reason    string   `json:"reason,omitempty"`
-	Selected  int      `json:"selected"`
-	Requested int      `json:"requested"`
-	Gone      int      `json:"gone"`  // between count and request
-	After     string   `json:"after"` // the last row that was asked for; empty: none
-	Kinds     []Kind   `json:"kinds"`
-	LeftOut   []Left   `json:"left_out"`
-	Problems  []string `json:"problems"` // why nothing is replayed
+	DryRun    bool               `json:"dry_run"`
+	Mode      string             `json:"mode"`
+	Group     string             `json:"replay_group,omitempty"`
+	Topic     string             `json:"topic,omitempty"` // empty: by the routes
+	Reason    string             `json:"reason,omitempty"`
+	Selected  int                `json:"selected"`
+	Requested int                `json:"requested"`
+	Gone      int                `json:"gone"`  // between count and request
+	After     string             `json:"after"` // the last row that was asked for; empty: none
+	Kinds     []Kind             `json:"kinds"`
+	LeftOut   []Left             `json:"left_out"`
+	Problems  []operator.Problem `json:"problems"` // why nothing is replayed
 }
 
 // Kind counts events that take one route.
@@ -61,7 +60,7 @@ type Left struct {
 
 // Question says what would be replayed.
 func (r *Result) Question() string {
-	q := fmt.Sprintf("replay %d events", r.Selected)
+	q := "replay " + label.Count(r.Selected, "event")
 	if r.Topic != "" {
 		q += " to topic " + r.Topic
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/kafka"
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -42,11 +43,11 @@ func (o *Order) overtaking(ctx context.Context, db *operator.Database, plan *Pla
 		topic, known := topics[Kind{Namespace: v.Namespace, AggregateType: v.AggregateType, EventType: v.EventType}]
 		switch {
 		case !known:
-			problems = append(problems, fmt.Sprintf("topic %s is compacted, and of %d events the row is gone, e.g. of %s: whether a newer event of the aggregate exists cannot be told",
-				compacted[0], v.Events, v.Example))
+			problems = append(problems, fmt.Sprintf("topic %s is compacted, and of %s the row is gone, e.g. of %s: whether a newer event of the aggregate exists cannot be told",
+				compacted[0], label.Count(v.Events, "event"), v.Example))
 		case slices.Contains(compacted, topic):
-			problems = append(problems, fmt.Sprintf("topic %s is compacted, and %d events are not the newest of their aggregate, e.g. %s:%s: a replay would bring back an old state for good",
-				topic, v.Events, v.Namespace, v.Example))
+			problems = append(problems, fmt.Sprintf("topic %s is compacted, and %s, e.g. %s:%s: a replay would bring back an old state for good",
+				topic, label.Count(v.Events, "event is not the newest of its aggregate", "events are not the newest of their aggregate"), v.Namespace, v.Example))
 		}
 	}
 	return problems, nil

@@ -30,7 +30,9 @@ func (o *Order) Plan(ctx context.Context, db *operator.Database) (*Plan, error) 
 		return nil, operator.Explain(err, migrations.Outbox)
 	}
 	if len(p.Report.Problems) == 0 && len(p.events) > 0 {
-		p.Report.Problems, err = o.overtaking(ctx, db, p)
+		var problems []string
+		problems, err = o.overtaking(ctx, db, p)
+		p.Report.Problems = operator.Problems(problems...)
 	}
 	return p, err
 }
@@ -40,7 +42,7 @@ func (o *Order) find(ctx context.Context, db *operator.Database) (*Plan, error) 
 	p := &Plan{order: o, Report: &Result{
 		DryRun: o.DryRun, Mode: states.ModeRedeliver, Group: o.Group, Topic: o.Topic, Reason: o.Reason,
 		After: o.After.String(),
-		Kinds: []Kind{}, LeftOut: []Left{}, Problems: []string{},
+		Kinds: []Kind{}, LeftOut: []Left{}, Problems: []operator.Problem{},
 	}}
 	if o.Group != "" {
 		p.Report.Mode = states.ModeReprocess
@@ -196,5 +198,5 @@ func (p *Plan) leave(state string, events int64) {
 }
 
 func (p *Plan) problem(format string, args ...any) {
-	p.Report.Problems = append(p.Report.Problems, fmt.Sprintf(format, args...))
+	p.Report.Problems = append(p.Report.Problems, operator.NewProblem(fmt.Sprintf(format, args...)))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -99,7 +100,7 @@ func lost(err error) bool {
 }
 
 func unsettled(ids []uuid.UUID, err error) error {
-	return fmt.Errorf("%w; whether the last %d events were asked for is not known: look in onceward.replays for replay_id %s before going on", err, len(ids), ids[0])
+	return fmt.Errorf("%w; whether the last %s asked for is not known: look in onceward.replays for replay_id %s before going on", err, label.Count(len(ids), "event was", "events were"), ids[0])
 }
 
 func (w *replayWriter) params(events []outboxdb.EventsForReplayRow) (outboxdb.InsertReplaysParams, error) {

@@ -4,37 +4,41 @@ import (
 	"fmt"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/label"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/operator/states"
 )
 
 // problems says what an operator should act on, each with what to do.
-func (r *Report) problems() []string {
-	out := []string{}
-	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+func (r *Report) problems() []operator.Problem {
+	out := []operator.Problem{}
+	add := func(check string, problem operator.Problem) { out = append(out, problem.Of(check, "", "")) }
 	for i := range r.Relays {
 		out = append(out, r.Relays[i].Problems()...)
 	}
 	for _, g := range r.Gaps {
-		if problem := g.Problem(); problem != "" {
+		if problem, ok := g.Problem(); ok {
 			out = append(out, problem)
 		}
 	}
 	if r.Partitions.Default != "" {
-		add("%v", cdc.DefaultPartition(r.Partitions.Default))
-	} else if problem := partitions.Few(r.Partitions.DaysAhead, !r.Partitions.NoToday); problem != "" {
-		add("%s", problem)
+		add("partitions", operator.ProblemOf(cdc.DefaultPartition(r.Partitions.Default)))
+	} else if problem := partitions.Few(r.Partitions.DaysAhead, !r.Partitions.NoToday); problem != nil {
+		add("partitions", operator.ProblemOf(problem))
 	}
 	if n := len(r.Held); n > 0 {
 		kinds := "kinds of events wait"
 		if n == 1 {
 			kinds = "kind of events waits"
 		}
-		add("%d %s for a route that cannot be used, the first is %s; /readyz of the relay says why", n, kinds, r.Held[0].Name())
+		says := fmt.Sprintf("%d %s for a route that cannot be used, the first is %s; /readyz of the relay says why", n, kinds, r.Held[0].Name())
+		add("held", operator.NewProblem(says))
 	}
 	for _, l := range r.DeadLetters {
 		if l.State == states.LetterOpen && l.Letters > 0 {
-			add("slot %s has %d open dead letters; see `outboxctl dead list`", l.Slot, l.Letters)
+			says := fmt.Sprintf("slot %s has %s; see `outboxctl dead list`", l.Slot, label.Count(l.Letters, "open dead letter"))
+			out = append(out, operator.NewProblem(says).Of("dead-letters", "", l.Slot))
 		}
 	}
 	return out

@@ -14,16 +14,16 @@ import (
 
 // Report is how a producer's database is, with what an operator should act on.
 type Report struct {
-	Database    string            `json:"database"`
-	Relays      []relays.Relay    `json:"relays"`
-	Partitions  partitions.Extent `json:"partitions"`
-	Rows        int64             `json:"outbox_rows_estimate"` // -1: not known, because no partition was ever analyzed
-	DeadLetters []LettersInState  `json:"dead_letters"`
-	Parked      []Parked          `json:"parked_aggregates"` // the oldest; at most relays.MaxShown
-	Gaps        []gaps.Gap        `json:"gaps"`              // that wait for a decision, or are being repaired
-	Held        []Held            `json:"held"`              // the longest held; at most relays.MaxShown
-	Remade      []RemadeTopic     `json:"topics_made_anew"`  // the last ones; at most maxRemadeShown
-	Problems    []string          `json:"problems"`
+	Database    string             `json:"database"`
+	Relays      []relays.Relay     `json:"relays"`
+	Partitions  partitions.Extent  `json:"partitions"`
+	Rows        int64              `json:"outbox_rows_estimate"` // -1: not known, because no partition was ever analyzed
+	DeadLetters []LettersInState   `json:"dead_letters"`
+	Parked      []Parked           `json:"parked_aggregates"` // the oldest; at most relays.MaxShown
+	Gaps        []gaps.Gap         `json:"gaps"`              // that wait for a decision, or are being repaired
+	Held        []Held             `json:"held"`              // the longest held; at most relays.MaxShown
+	Remade      []RemadeTopic      `json:"topics_made_anew"`  // the last ones; at most maxRemadeShown
+	Problems    []operator.Problem `json:"problems"`
 }
 
 // LettersInState counts the letters of a slot in a state.

@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/gaps"
 	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/operator/relays"
@@ -74,7 +75,23 @@ func TestProblems(t *testing.T) {
 			tc.change(r)
 			problems := r.problems()
 			require.Len(t, problems, 1)
-			require.Contains(t, problems[0], tc.want)
+			require.Contains(t, problems[0].What, tc.want)
+			require.NotEmpty(t, problems[0].Check)
 		})
 	}
+}
+
+// TestAProblemSaysWhoseItIs, for programs that read JSON.
+func TestAProblemSaysWhoseItIs(t *testing.T) {
+	pid := int32(7)
+	r := &Report{Partitions: partitions.Extent{DaysAhead: partitions.FewDaysAhead}, Relays: []relays.Relay{{
+		Relay: "a", Slot: "onceward_a", SlotExists: true, ActivePID: &pid, Paused: true,
+		Processes: []relays.Process{{Process: "h/1/a", Alive: true, State: "halted", Code: "SLOT_LOST", Waiting: []relay.Wait{{For: relay.WaitHalted, Detail: "gone"}}}},
+	}}}
+	problems := r.problems()
+	require.Len(t, problems, 2)
+	halted, paused := problems[0], problems[1]
+	require.Equal(t, []string{"halted", "SLOT_LOST", "a", "onceward_a"}, []string{halted.Check, halted.Code, halted.Relay, halted.Slot})
+	require.Equal(t, operator.NewProblem("relay a is paused; `outboxctl resume --relay a` lets it go on").Of("paused", "a", "onceward_a"), paused)
+	require.Equal(t, []string{"outboxctl resume --relay a"}, paused.Cures)
 }

@@ -20,12 +20,12 @@ import (
 
 // Report is what became of the topics.
 type Report struct {
-	Partitions        int32    `json:"partitions"` // of each that is made
-	ReplicationFactor int16    `json:"replication_factor"`
-	DryRun            bool     `json:"dry_run,omitempty"`
-	Made              []string `json:"made"` // with DryRun: would be made
-	There             []string `json:"there"`
-	Problems          []string `json:"problems"`
+	Partitions        int32              `json:"partitions"` // of each that is made
+	ReplicationFactor int16              `json:"replication_factor"`
+	DryRun            bool               `json:"dry_run,omitempty"`
+	Made              []string           `json:"made"` // with DryRun: would be made
+	There             []string           `json:"there"`
+	Problems          []operator.Problem `json:"problems"`
 }
 
 // Wrong tells that a topic could not be made, or that it is not known which there are.
@@ -42,13 +42,13 @@ func Create(ctx context.Context, cfg *relay.Config, dryRun bool) (*Report, error
 	}
 	r := &Report{
 		Partitions: sink.Topics.Partitions, ReplicationFactor: sink.Topics.ReplicationFactor, DryRun: dryRun,
-		Problems: []string{},
+		Problems: []operator.Problem{},
 	}
 	names, problems, err := check.Topics(ctx, cfg, sink)
 	if err != nil {
 		return nil, err
 	}
-	r.Problems = append(r.Problems, problems...)
+	r.Problems = append(r.Problems, operator.Problems(problems...)...)
 	missing, err := r.look(ctx, sink, names)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func Create(ctx context.Context, cfg *relay.Config, dryRun bool) (*Report, error
 	}
 	r.Made = operator.NotNil(made)
 	for _, why := range refused {
-		r.Problems = append(r.Problems, why.Error())
+		r.Problems = append(r.Problems, operator.ProblemOf(why))
 	}
 	return r, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/consumer/retention"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 )
 
@@ -40,8 +41,8 @@ func PlanAdopt(ctx context.Context, db *operator.Database, cfg retention.AdoptCo
 
 // Question implements [operator.Order].
 func (p *plannedAdoption) Question() string {
-	return fmt.Sprintf("let the new group %s (classes %s) claim events from %s on, and make %d partitions for it",
-		p.cfg.Group, strings.Join(p.planned.Classes, ", "), p.cfg.From.UTC().Format(time.DateOnly), len(p.planned.Made))
+	return fmt.Sprintf("let the new group %s (classes %s) claim events from %s on, and make %s for it",
+		p.cfg.Group, strings.Join(p.planned.Classes, ", "), p.cfg.From.UTC().Format(time.DateOnly), label.Count(len(p.planned.Made), "partition"))
 }
 
 // CarryOut lets the group claim the events of an old topic as its own.

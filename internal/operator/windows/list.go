@@ -23,10 +23,10 @@ import (
 
 // Report is the JSON answer of windows list.
 type Report struct {
-	Windows         []Window   `json:"windows"`
-	OldestPartition *time.Time `json:"oldest_partition"`
-	Horizon         *time.Time `json:"horizon"` // claims before it may be gone, but for groups that were adopted
-	Problems        []string   `json:"problems"`
+	Windows         []Window           `json:"windows"`
+	OldestPartition *time.Time         `json:"oldest_partition"`
+	Horizon         *time.Time         `json:"horizon"` // claims before it may be gone, but for groups that were adopted
+	Problems        []operator.Problem `json:"problems"`
 }
 
 // Window is one class of a group.
@@ -75,7 +75,7 @@ func list(ctx context.Context, db *operator.Database, group string) (*Report, er
 		plan, err = retention.Maintain(ctx, conn, retention.Config{DryRun: true})
 		return err
 	})
-	report := &Report{Windows: []Window{}, Problems: []string{}}
+	report := &Report{Windows: []Window{}, Problems: []operator.Problem{}}
 	err = operator.OthersThan(err, consumer.ErrDefaultPartition) // the finding says that one
 	var pg *pgconn.PgError
 	switch {
@@ -85,7 +85,7 @@ func list(ctx context.Context, db *operator.Database, group string) (*Report, er
 	case operator.OthersThan(err, partition.ErrTaken) != nil:
 		return nil, err
 	case err != nil:
-		report.Problems = append(report.Problems, err.Error())
+		report.Problems = append(report.Problems, operator.ProblemOf(err))
 	}
 	if err := report.checkPartitions(ctx, db, group); err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func (r *Report) checkPartitions(ctx context.Context, db *operator.Database, gro
 	}
 	for _, f := range audit.NewFindings(found) {
 		if f.Check != "fence" { // which no window waits for
-			r.Problems = append(r.Problems, f.String())
+			r.Problems = append(r.Problems, f.Problem())
 		}
 	}
 	for _, cut := range found.Unfinished {

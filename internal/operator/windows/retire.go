@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/migrations"
 )
@@ -80,9 +81,9 @@ func (p *plannedRetirement) retireClasses(ctx context.Context, q *consumerdb.Que
 	if err == nil && n+marks == 0 {
 		err = errNoClass
 	}
-	change.Changed = []string{fmt.Sprintf("%d classes retired", n)}
+	change.Changed = []string{label.Count(n, "class", "classes") + " retired"}
 	if n == 0 { // it has none, or they were retired before
-		change.Changed = []string{fmt.Sprintf("marks of %d partitions retired", marks)}
+		change.Changed = []string{fmt.Sprintf("marks of %s retired", label.Count(marks, "partition"))}
 	}
 	change.Notes = []string{"a program that has them in its configuration registers them again, with floors above what was dropped meanwhile"}
 	return err
@@ -91,7 +92,7 @@ func (p *plannedRetirement) retireClasses(ctx context.Context, q *consumerdb.Que
 func (p *plannedRetirement) retireTopic(ctx context.Context, q *consumerdb.Queries, change *Change) error {
 	n, err := q.RetireTopic(ctx, consumerdb.RetireTopicParams{ConsumerGroup: p.Group, Topic: *p.Topic,
 		SavedUntil: *p.last, Reason: change.Reason})
-	change.Changed = []string{fmt.Sprintf("marks of %d partitions of topic %q retired", n, *p.Topic)}
+	change.Changed = []string{fmt.Sprintf("marks of %s of topic %q retired", label.Count(n, "partition"), *p.Topic)}
 	return err
 }
 

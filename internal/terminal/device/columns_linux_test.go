@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestATerminalIsAsked how wide it is.
+// TestATerminalIsAsked how wide and high it is.
 func TestATerminalIsAsked(t *testing.T) {
 	pty, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
@@ -19,4 +19,7 @@ func TestATerminalIsAsked(t *testing.T) {
 	require.NoError(t, unix.IoctlSetWinsize(int(pty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 97}))
 	require.True(t, Of(pty).Watched)
 	require.Equal(t, 97, Of(pty).Width)
+	t.Setenv("LINES", "")
+	t.Setenv("TERM", "xterm")
+	require.Equal(t, 24, Lines(pty))
 }

@@ -4,5 +4,5 @@ package device
 
 import "syscall"
 
-// columns: here only COLUMNS says how wide a terminal is.
-func columns(syscall.Conn) int { return 0 }
+// size: here only COLUMNS and LINES say how wide and high a terminal is.
+func size(syscall.Conn) (columns, lines int) { return 0, 0 }

@@ -8,19 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// columns asks a terminal how wide it is; 0: it does not say.
-func columns(stream syscall.Conn) (width int) {
+// size asks a terminal how wide and high it is; 0: it does not say.
+func size(stream syscall.Conn) (columns, lines int) {
 	raw, err := stream.SyscallConn()
 	if err != nil {
-		return 0
+		return 0, 0
 	}
 	err = raw.Control(func(fd uintptr) {
 		if size, err := unix.IoctlGetWinsize(int(fd), unix.TIOCGWINSZ); err == nil {
-			width = int(size.Col)
+			columns, lines = int(size.Col), int(size.Row)
 		}
 	})
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	return width
+	return columns, lines
 }

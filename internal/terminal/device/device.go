@@ -1,5 +1,5 @@
 // Package device tells what an answer is written to: whether that is a terminal, how
-// wide it is, and whether it shows colours. It reads the environment, and asks the system.
+// wide and high it is, and whether it shows colours. It reads the environment, and asks the system.
 package device
 
 import (
@@ -26,11 +26,28 @@ func Of(stream any) terminal.Screen {
 	if !IsTerminal(stream) {
 		return terminal.Screen{}
 	}
-	width := 0
-	if conn, ok := stream.(syscall.Conn); ok {
-		width = columns(conn)
-	}
+	width, _ := asked(stream)
 	return of(width, os.Getenv)
+}
+
+// Lines is how many lines a terminal has in which a text can be written over; 0: the
+// stream is none, or does not say. LINES wins over what it says.
+func Lines(stream any) int {
+	if !IsTerminal(stream) || os.Getenv("TERM") == "dumb" {
+		return 0
+	}
+	if told, err := strconv.Atoi(os.Getenv("LINES")); err == nil && told > 0 {
+		return told
+	}
+	_, lines := asked(stream)
+	return lines
+}
+
+func asked(stream any) (columns, lines int) {
+	if conn, ok := stream.(syscall.Conn); ok {
+		return size(conn)
+	}
+	return 0, 0
 }
 
 // of is a terminal of that width; 0: it does not say. COLUMNS wins over what it says,

@@ -30,7 +30,13 @@ func TestOf(t *testing.T) {
 	require.Equal(t, terminal.Screen{}, Of(file), "COLUMNS is about terminals")
 	require.Equal(t, terminal.Screen{}, Of(&strings.Builder{}))
 	require.Equal(t, terminal.Screen{Width: 132, Colour: true, Watched: true}, Of(&tty{}))
-	require.Zero(t, columns(file), "a file has no width")
+	wide, high := size(file)
+	require.Zero(t, wide+high, "a file has no size")
+	t.Setenv("LINES", "50")
+	require.Equal(t, 50, Lines(&tty{}))
+	require.Zero(t, Lines(file), "LINES is about terminals")
+	t.Setenv("TERM", "dumb")
+	require.Zero(t, Lines(&tty{}), "its cursor cannot be moved")
 }
 
 func TestTheEnvironment(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/relay/internal/snapshot"
@@ -201,9 +202,9 @@ func (s *Beginner) mayBegin(ctx context.Context) (others string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return "", s.conf.Refuse("outbox.start", fmt.Sprintf("onceward.outbox holds %d events and relay %s has never run; %s. "+
+	return "", s.conf.Refuse("outbox.start", fmt.Sprintf("onceward.outbox holds %s and relay %s has never run; %s. "+
 		"Set outbox.start: all (or give --set outbox.start=all) and restart the relay to publish them first, or outbox.start: now to publish only what commits from now on: "+
-		"these events are never called published then, and retention keeps them until `outboxctl partitions maintain --drop-before --reason \"…\"`%s", rows, s.conf.Relay, slot, others))
+		"these events are never called published then, and retention keeps them until `outboxctl partitions maintain --drop-before --reason \"…\"`%s", label.Count(rows, "event"), s.conf.Relay, slot, others))
 }
 
 // others refuses a name that has run with another slot, and names the relays that may be

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/relay/internal/state"
@@ -67,14 +68,15 @@ func (s *Beginner) firstStart(ctx context.Context) Decision {
 
 // firstWords says what outbox.start does with so many events.
 func firstWords(start string, rows int64) string {
+	events := label.Count(rows, "event in onceward.outbox is", "events in onceward.outbox are")
 	switch {
 	case rows == 0:
 		return "onceward.outbox is empty"
 	case start == StartAll:
-		return fmt.Sprintf("outbox.start: all: the %d events in onceward.outbox are published first", rows)
+		return fmt.Sprintf("outbox.start: all: the %s published first", events)
 	default:
-		return fmt.Sprintf("outbox.start: now: the %d events in onceward.outbox are left out for good: they are never called published, "+
-			"and nobody publishes them unless an operator asks for it", rows)
+		return fmt.Sprintf("outbox.start: now: the %s left out for good: they are never called published, "+
+			"and nobody publishes them unless an operator asks for it", events)
 	}
 }
 

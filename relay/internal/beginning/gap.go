@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/snapshot"
@@ -268,7 +269,7 @@ func (s *Beginner) LoadGaps(ctx context.Context) (end snapshot.Visible, gaps []s
 
 func undecided(g outboxdb.GapsOfSlotRow) error {
 	return &cdc.StartError{
-		Code: g.Cause, What: fmt.Sprintf("%s; %d events may not have been published (gap %s, found %s)", g.Detail, g.Events, g.GapID, g.FoundAt.UTC().Format(time.RFC3339)),
+		Code: g.Cause, What: fmt.Sprintf("%s; %s may not have been published (gap %s, found %s)", g.Detail, label.Count(g.Events, "event"), g.GapID, g.FoundAt.UTC().Format(time.RFC3339)),
 		Cure: fmt.Sprintf("outboxctl gap show %[1]s (it lists them); then outboxctl gap repair %[1]s --reason \"…\" (they are published), or outboxctl gap accept %[1]s --reason \"…\" (they are given up)", g.GapID),
 	}
 }

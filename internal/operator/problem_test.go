@@ -1,0 +1,29 @@
+package operator
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/cdc"
+)
+
+func TestAProblemNamesItsCures(t *testing.T) {
+	p := NewProblem("relay a is `halted`: `outboxctl skip KEY --relay a` leaves it out, `outboxctl status` says more").Of("halted", "a", "onceward_a")
+	text, err := json.Marshal(p)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"check": "halted", "relay": "a", "slot": "onceward_a",
+		"what": "relay a is `+"`halted`: `outboxctl skip KEY --relay a` leaves it out, `outboxctl status`"+` says more",
+		"cures": ["outboxctl skip KEY --relay a", "outboxctl status"]}`, string(text))
+	require.Equal(t, p.What, p.String())
+}
+
+func TestAProblemOfAnErrorHasItsCode(t *testing.T) {
+	p := ProblemOf(&cdc.StartError{Code: "NO_PARTITION", What: "none of today", Cure: "outboxctl partitions maintain"})
+	require.Equal(t, "NO_PARTITION", p.Code)
+	require.Equal(t, []string{"outboxctl partitions maintain"}, p.Cures)
+	require.Equal(t, Problem{What: "x", Cures: []string{}}, ProblemOf(errors.New("x")))
+	require.NotNil(t, Problems(), "JSON shows [] and not null")
+}
