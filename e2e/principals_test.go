@@ -54,6 +54,7 @@ const (
 		"VALUES ('{id}', 's', 'SLOT_MISSING', 'd', pg_current_snapshot(), pg_current_snapshot(), 1, 'open')"
 	askRepair = "SELECT onceward.decide_gap('{gap}', 'open', 'repairing', 'r')"
 	askRetire = "SELECT onceward.retire_relay('s', 'r')"
+	askRest   = "SELECT onceward.rest_relay('s', true, '{}', 'r')"
 	stateOf   = "INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication) VALUES ('mine', 'r', 'd', '1', 1, '0/1', 'p')"
 )
 
@@ -82,7 +83,7 @@ var notAProducers = no(
 	"SELECT * FROM onceward.dead_letters", "SELECT * FROM onceward.relay_state", "SELECT * FROM onceward.gaps", "DELETE FROM onceward.relay_state",
 	"UPDATE onceward.published_snapshots SET snapshot = pg_current_snapshot()", aGap,
 	insertReplay+"'{billing}', 'r')", "INSERT INTO onceward.controls (control_id, action, letter_id, reason) VALUES ('{id}', 'discard', '{waiting}', 'r')",
-	stateOf, aLetter, askRepair, askRetire, "SET ROLE onceward_owner", "SET ROLE onceward_relay", "SELECT pg_logical_emit_message(false, 'onceward', 'x')",
+	stateOf, aLetter, askRepair, askRetire, askRest, "SET ROLE onceward_owner", "SET ROLE onceward_relay", "SELECT pg_logical_emit_message(false, 'onceward', 'x')",
 	// The content of any event, by a trigger on a table of one's own.
 	"CREATE TEMP TABLE mine (replay_id uuid, id uuid, namespace text, payload bytea); CREATE TRIGGER mine BEFORE INSERT ON mine FOR EACH ROW EXECUTE FUNCTION onceward.fill_replay()",
 )
@@ -130,6 +131,7 @@ var attempts = map[string][]try{
 			{sql: "SELECT onceward.decide_gap('{gap}', 'open', 'repaired', 'r')", want: "22023"},
 			{sql: "SELECT onceward.decide_gap('{gap}', 'before', 'repairing', 'r')", want: "OW006"},
 			{sql: "SELECT onceward.retire_relay('nobody', 'r')", want: "OW006"},
+			{sql: "SELECT onceward.rest_relay('nobody', true, '{}', 'r')", want: "OW006"},
 		},
 		no("INSERT INTO onceward.replays (replay_id, id, namespace, aggregate_type, aggregate_id, event_type, payload, created_at, reason) VALUES ('{id}', '{id}', 'billing', 't', 'a', 'PayoutRequested', 'x', now(), 'r')",
 			"INSERT INTO onceward.replays (replay_id, id, payload, reason) VALUES ('{id}', '{billing}', 'x', 'r')",
@@ -154,7 +156,7 @@ var attempts = map[string][]try{
 		yes(stateOf, aLetter, aGap, "UPDATE onceward.relay_state SET tick = 1", "UPDATE onceward.dead_letters SET state = 'replayed'", "SELECT * FROM onceward.replays",
 			"SELECT * FROM onceward.controls", "SELECT pg_logical_emit_message(false, 'onceward', 'x')"),
 		[]try{{sql: "SELECT * FROM onceward.outbox", rows: "SELECT 2"}, {sql: "SET LOCAL row_security = off; SELECT * FROM onceward.outbox", rows: "SELECT 2"}},
-		no(insertEvent+"'billing', 't', 'a', 'e', 'x')", insertReplay+"'{billing}', 'r')", "SELECT * FROM business", askRepair, askRetire,
+		no(insertEvent+"'billing', 't', 'a', 'e', 'x')", insertReplay+"'{billing}', 'r')", "SELECT * FROM business", askRepair, askRetire, askRest,
 			"INSERT INTO onceward.controls (control_id, action, letter_id, reason) VALUES ('{id}', 'discard', '{waiting}', 'r')"),
 	),
 	maintainer: join(

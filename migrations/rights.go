@@ -87,7 +87,7 @@ func (r Roles) rights() []string {
 		fmt.Sprintf("GRANT UPDATE (%s) ON onceward.relay_state TO %s;", wordColumns, r.quoted(RoleOperator)),
 	)
 	return []string{
-		do("", "  "+strings.Join(body, "\n  ")), r.results(), r.health(), r.gaps(), r.waiting(), r.decisions(), r.kafka(), r.replays(), r.functions(),
+		do("", "  "+strings.Join(body, "\n  ")), r.results(), r.health(), r.gaps(), r.waiting(), r.decisions(), r.rests(), r.kafka(), r.replays(), r.functions(),
 		producersRights(), everybodyElse(),
 	}
 }
@@ -152,6 +152,16 @@ func (r Roles) decisions() string {
   REVOKE ALL ON FUNCTION %[2]s FROM PUBLIC, %[3]s;
   GRANT EXECUTE ON FUNCTION %[2]s TO %[4]s;`,
 		literal(decisionFunctions[0]), functions, r.quoted(r.All()[1:]...), r.quoted(RoleOperator)))
+}
+
+// rests are the rights on what schema version 15 brings: by this function an operator lets
+// a relay rest, and the database says who it was.
+func (r Roles) rests() string {
+	const rest = "onceward.rest_relay(text, boolean, text[], text)"
+	return do("", fmt.Sprintf(`  IF pg_catalog.to_regprocedure(%[1]s) IS NULL THEN RETURN; END IF;
+  REVOKE ALL ON FUNCTION %[2]s FROM PUBLIC, %[3]s;
+  GRANT EXECUTE ON FUNCTION %[2]s TO %[4]s;`,
+		literal(rest), rest, r.quoted(r.All()[1:]...), r.quoted(RoleOperator)))
 }
 
 // kafka are the rights on what schema version 11 brings: the relay writes which

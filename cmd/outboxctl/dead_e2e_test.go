@@ -232,16 +232,20 @@ func TestPauseAndResume(t *testing.T) {
 		state := func() string {
 			return column[string](d, "SELECT concat_ws(' ', paused, paused_routes) FROM onceward.relay_state WHERE slot = 'onceward_ctl'")[0]
 		}
-		require.Contains(t, fine(t, "pause"), "relay ctl is paused; `outboxctl resume --relay ctl`")
+		require.Contains(t, fine(t, "pause", "--reason", "the broker moves"), "relay ctl is paused; `outboxctl resume --relay ctl`")
 		require.Equal(t, "t {}", state())
-		require.Contains(t, wrong(t, "status"), "! relay ctl is paused; `outboxctl resume --relay ctl`")
+		require.Regexp(t, "! relay ctl is paused by \\S+ since \\S+ \\S+ \\(the broker moves\\); `outboxctl resume --relay ctl`", wrong(t, "status"))
 		require.Contains(t, fine(t, "resume"), "relay ctl is not paused")
 		require.Equal(t, "f {}", state())
+		_, status, _ := call(t, "status")
+		require.NotContains(t, status, "the broker moves")
+		require.Equal(t, []string{"pause  the broker moves", "resume  "},
+			column[string](d, "SELECT concat_ws(' ', action, target, reason) FROM onceward.relay_actions ORDER BY action_id"))
 
 		fine(t, "pause", "--route", "orders.b", "--route", "orders.a")
 		got := decode[relays.Resting](t, fine(t, "pause", "--route", "orders.a", "-o", "json"))
 		require.Equal(t, relays.Resting{Relay: "ctl", Slot: "onceward_ctl", PausedRoutes: []string{"orders.a", "orders.b"}, NotKnown: []string{"orders.a"}}, got)
-		require.Contains(t, wrong(t, "status"), "! relay ctl: route orders.b is paused")
+		require.Contains(t, wrong(t, "status"), "! relay ctl: route orders.b is paused by ")
 		require.Contains(t, fine(t, "resume"), "route orders.a is paused", "routes stay as they are")
 		resumed := fine(t, "resume", "--route", "orders.a")
 		require.Contains(t, resumed, "route orders.a goes on\n")

@@ -25,13 +25,14 @@ func pauseCommand() *cli.Command {
 		Usage: "let a relay, or one of its routes, rest",
 		Description: "A paused relay publishes nothing and keeps its place; the server keeps the log for it. While a route is\n" +
 			"paused its events are written down in the database and wait there, in their order; the others go on, and the\n" +
-			"log is not kept for it. The word is kept in the database, over restarts, until `outboxctl resume`.\n\n" +
+			"log is not kept for it. The word is kept in the database, over restarts, until `outboxctl resume`; whose it is\n" +
+			"and why is in `outboxctl status`.\n\n" +
 			"Only relay.yaml says which topics there are. With --config FILE a TOPIC is refused to which no route leads by\n" +
 			"its name, or for an event in the table, and which the relay has not written to; --force pauses it all the\n" +
 			"same. Without --config there is a warning where the relay has not written to it.",
 		Flags: append([]cli.Flag{
 			&cli.StringSliceFlag{Name: "route", Usage: "only what goes to `TOPIC`"},
-			configFlag(), &cli.BoolFlag{Name: "force", Usage: "also a topic that --config does not know"},
+			restReasonFlag(), configFlag(), &cli.BoolFlag{Name: "force", Usage: "also a topic that --config does not know"},
 		}, relayFlags()...),
 		Action: func(c *cli.Context) error { return pauseOrResume(c, true) },
 	}
@@ -39,11 +40,17 @@ func pauseCommand() *cli.Command {
 
 func resumeCommand() *cli.Command {
 	return &cli.Command{
-		Name:   "resume",
-		Usage:  "let a paused relay, or one of its routes, go on",
-		Flags:  append([]cli.Flag{&cli.StringSliceFlag{Name: "route", Usage: "only what goes to `TOPIC`; without it the relay goes on, and paused routes stay so"}}, relayFlags()...),
+		Name:  "resume",
+		Usage: "let a paused relay, or one of its routes, go on",
+		Flags: append([]cli.Flag{
+			&cli.StringSliceFlag{Name: "route", Usage: "only what goes to `TOPIC`; without it the relay goes on, and paused routes stay so"}, restReasonFlag(),
+		}, relayFlags()...),
 		Action: func(c *cli.Context) error { return pauseOrResume(c, false) },
 	}
+}
+
+func restReasonFlag() cli.Flag {
+	return &cli.StringFlag{Name: "reason", Usage: "`WHY` it is done; kept, together with who did it, and shown by status"}
 }
 
 // pauseOrResume is both commands.
@@ -74,7 +81,7 @@ func pauseOrResume(c *cli.Context, paused bool) error {
 		if err != nil {
 			return nil, err
 		}
-		return relays.Rest(c.Context, db, state, paused, routes)
+		return relays.Rest(c.Context, db, state, paused, routes, c.String("reason"))
 	}, printResting)
 }
 

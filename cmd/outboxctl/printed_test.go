@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/houserules"
+	"github.com/onceward/onceward/internal/terminal/shell"
 )
 
 // inHelp are commands that are named to say what they are for; who reads on finds
@@ -76,7 +77,7 @@ func named(t *testing.T, app *cli.App, where fmt.Stringer, words []string) (comm
 		command, commands, words = commands[i], commands[i].Subcommands, words[1:]
 	}
 	require.NotNil(t, command, "%s: there is no such command", where)
-	require.Empty(t, commandNames(command.Subcommands), "%s: a command is missing", where)
+	require.Empty(t, shell.Names(command.Subcommands), "%s: a command is missing", where)
 	for i, word := range words {
 		if name, flag := strings.CutPrefix(word, "-"); flag {
 			name = strings.TrimPrefix(name, "-")

@@ -144,19 +144,16 @@ FROM onceward.dead_letters d WHERE d.letter_id = ANY(@ids::uuid[]);
 -- ResultsOfControls says which relays have obeyed words, on how many letters, and why on none.
 SELECT slot, control_id, letters, note FROM onceward.control_results WHERE control_id = ANY(@control_ids::uuid[]);
 
--- name: Pause :one
--- Pause says whether the relay rests.
-UPDATE onceward.relay_state SET paused = @paused WHERE slot = @slot RETURNING relay, slot, paused, paused_routes;
+-- name: Rest :one
+-- Rest lets a relay rest or go on or, where routes are named, these of it, and writes it down.
+SELECT r.relay::text AS relay, r.rests::boolean AS rests, r.resting_routes::text[] AS resting_routes
+FROM onceward.rest_relay(@slot::text, @paused::boolean, @routes::text[], @reason::text) AS r;
 
--- name: PauseRoutes :one
--- PauseRoutes adds routes to those that rest.
-UPDATE onceward.relay_state SET paused_routes = ARRAY(SELECT DISTINCT r FROM pg_catalog.unnest(paused_routes || @routes::text[]) AS t (r) ORDER BY r)
-WHERE slot = @slot RETURNING relay, slot, paused, paused_routes;
-
--- name: ResumeRoutes :one
--- ResumeRoutes takes routes out of those that rest.
-UPDATE onceward.relay_state SET paused_routes = ARRAY(SELECT r FROM pg_catalog.unnest(paused_routes) AS t (r) WHERE r <> ALL(@routes::text[]) ORDER BY r)
-WHERE slot = @slot RETURNING relay, slot, paused, paused_routes;
+-- name: Rests :many
+-- Rests says who let rest last what rests, and why, by relay and route; the empty route is the relay itself.
+SELECT DISTINCT ON (a.slot, a.target) a.slot, a.target AS route, a.reason, a.requested_by, a.requested_at
+FROM onceward.relay_actions a JOIN onceward.relay_state r ON r.slot = a.slot AND (a.target = '' AND r.paused OR a.target = ANY(r.paused_routes))
+WHERE a.action = 'pause' ORDER BY a.slot, a.target, a.action_id DESC;
 
 -- name: Skip :one
 -- Skip tells the relay to end an event without publishing it, and forgets those that ended so.

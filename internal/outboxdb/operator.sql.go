@@ -750,65 +750,6 @@ func (q *Queries) ParkedAggregates(ctx context.Context, rowLimit int32) ([]Parke
 	return items, nil
 }
 
-const pause = `-- name: Pause :one
-UPDATE onceward.relay_state SET paused = $1 WHERE slot = $2 RETURNING relay, slot, paused, paused_routes
-`
-
-type PauseParams struct {
-	Paused bool
-	Slot   string
-}
-
-type PauseRow struct {
-	Relay        string
-	Slot         string
-	Paused       bool
-	PausedRoutes []string
-}
-
-// Pause says whether the relay rests.
-func (q *Queries) Pause(ctx context.Context, arg PauseParams) (PauseRow, error) {
-	row := q.db.QueryRow(ctx, pause, arg.Paused, arg.Slot)
-	var i PauseRow
-	err := row.Scan(
-		&i.Relay,
-		&i.Slot,
-		&i.Paused,
-		&i.PausedRoutes,
-	)
-	return i, err
-}
-
-const pauseRoutes = `-- name: PauseRoutes :one
-UPDATE onceward.relay_state SET paused_routes = ARRAY(SELECT DISTINCT r FROM pg_catalog.unnest(paused_routes || $1::text[]) AS t (r) ORDER BY r)
-WHERE slot = $2 RETURNING relay, slot, paused, paused_routes
-`
-
-type PauseRoutesParams struct {
-	Routes []string
-	Slot   string
-}
-
-type PauseRoutesRow struct {
-	Relay        string
-	Slot         string
-	Paused       bool
-	PausedRoutes []string
-}
-
-// PauseRoutes adds routes to those that rest.
-func (q *Queries) PauseRoutes(ctx context.Context, arg PauseRoutesParams) (PauseRoutesRow, error) {
-	row := q.db.QueryRow(ctx, pauseRoutes, arg.Routes, arg.Slot)
-	var i PauseRoutesRow
-	err := row.Scan(
-		&i.Relay,
-		&i.Slot,
-		&i.Paused,
-		&i.PausedRoutes,
-	)
-	return i, err
-}
-
 const readLetter = `-- name: ReadLetter :many
 SELECT slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, payload, content_type, headers, traceparent, created_at, seq,
   position::text AS position, error_class, error, attempts, first_at, last_at, state, holds, replay_of, replay_mode, replay_group, topic,
@@ -904,6 +845,78 @@ func (q *Queries) ReadLetter(ctx context.Context, letterID uuid.UUID) ([]ReadLet
 	return items, nil
 }
 
+const rest = `-- name: Rest :one
+SELECT r.relay::text AS relay, r.rests::boolean AS rests, r.resting_routes::text[] AS resting_routes
+FROM onceward.rest_relay($1::text, $2::boolean, $3::text[], $4::text) AS r
+`
+
+type RestParams struct {
+	Slot   string
+	Paused bool
+	Routes []string
+	Reason string
+}
+
+type RestRow struct {
+	Relay         string
+	Rests         bool
+	RestingRoutes []string
+}
+
+// Rest lets a relay rest or go on or, where routes are named, these of it, and writes it down.
+func (q *Queries) Rest(ctx context.Context, arg RestParams) (RestRow, error) {
+	row := q.db.QueryRow(ctx, rest,
+		arg.Slot,
+		arg.Paused,
+		arg.Routes,
+		arg.Reason,
+	)
+	var i RestRow
+	err := row.Scan(&i.Relay, &i.Rests, &i.RestingRoutes)
+	return i, err
+}
+
+const rests = `-- name: Rests :many
+SELECT DISTINCT ON (a.slot, a.target) a.slot, a.target AS route, a.reason, a.requested_by, a.requested_at
+FROM onceward.relay_actions a JOIN onceward.relay_state r ON r.slot = a.slot AND (a.target = '' AND r.paused OR a.target = ANY(r.paused_routes))
+WHERE a.action = 'pause' ORDER BY a.slot, a.target, a.action_id DESC
+`
+
+type RestsRow struct {
+	Slot        string
+	Route       string
+	Reason      string
+	RequestedBy string
+	RequestedAt time.Time
+}
+
+// Rests says who let rest last what rests, and why, by relay and route; the empty route is the relay itself.
+func (q *Queries) Rests(ctx context.Context) ([]RestsRow, error) {
+	rows, err := q.db.Query(ctx, rests)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RestsRow
+	for rows.Next() {
+		var i RestsRow
+		if err := rows.Scan(
+			&i.Slot,
+			&i.Route,
+			&i.Reason,
+			&i.RequestedBy,
+			&i.RequestedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const resultsOfControls = `-- name: ResultsOfControls :many
 SELECT slot, control_id, letters, note FROM onceward.control_results WHERE control_id = ANY($1::uuid[])
 `
@@ -939,36 +952,6 @@ func (q *Queries) ResultsOfControls(ctx context.Context, controlIds []uuid.UUID)
 		return nil, err
 	}
 	return items, nil
-}
-
-const resumeRoutes = `-- name: ResumeRoutes :one
-UPDATE onceward.relay_state SET paused_routes = ARRAY(SELECT r FROM pg_catalog.unnest(paused_routes) AS t (r) WHERE r <> ALL($1::text[]) ORDER BY r)
-WHERE slot = $2 RETURNING relay, slot, paused, paused_routes
-`
-
-type ResumeRoutesParams struct {
-	Routes []string
-	Slot   string
-}
-
-type ResumeRoutesRow struct {
-	Relay        string
-	Slot         string
-	Paused       bool
-	PausedRoutes []string
-}
-
-// ResumeRoutes takes routes out of those that rest.
-func (q *Queries) ResumeRoutes(ctx context.Context, arg ResumeRoutesParams) (ResumeRoutesRow, error) {
-	row := q.db.QueryRow(ctx, resumeRoutes, arg.Routes, arg.Slot)
-	var i ResumeRoutesRow
-	err := row.Scan(
-		&i.Relay,
-		&i.Slot,
-		&i.Paused,
-		&i.PausedRoutes,
-	)
-	return i, err
 }
 
 const skip = `-- name: Skip :one

@@ -29,10 +29,12 @@ type Resting struct {
 	Topics       []string `json:"topics,omitempty"`     // that it has used, where some are not known
 }
 
-// Rest lets a relay rest or go on or, where routes are named, these routes of it.
-func Rest(ctx context.Context, db *operator.Database, state State, paused bool, routes []string) (*Resting, error) {
+// Rest lets a relay rest or go on or, where routes are named, these routes of it. Who says
+// so is written down, with the reason, which may be empty.
+func Rest(ctx context.Context, db *operator.Database, state State, paused bool, routes []string, reason string) (*Resting, error) {
 	q := outboxdb.New(db)
-	report, err := setRest(ctx, q, state.Slot, paused, routes)
+	row, err := q.Rest(ctx, outboxdb.RestParams{Slot: state.Slot, Paused: paused, Routes: operator.NotNil(routes), Reason: reason})
+	report := &Resting{Relay: row.Relay, Slot: state.Slot, Paused: row.Rests, PausedRoutes: operator.NotNil(row.RestingRoutes)}
 	if err != nil {
 		verb := map[bool]string{true: "pause", false: "resume"}[paused]
 		return nil, fmt.Errorf("%s relay %s: %w", verb, state.Relay, operator.ExplainWrite(err))
@@ -52,25 +54,6 @@ func Rest(ctx context.Context, db *operator.Database, state State, paused bool, 
 		}
 	}
 	return report, nil
-}
-
-func setRest(ctx context.Context, q *outboxdb.Queries, slot string, paused bool, routes []string) (*Resting, error) {
-	var row outboxdb.PauseRow
-	var err error
-	switch {
-	case len(routes) == 0:
-		row, err = q.Pause(ctx, outboxdb.PauseParams{Slot: slot, Paused: paused})
-	case paused:
-		var v outboxdb.PauseRoutesRow
-		v, err = q.PauseRoutes(ctx, outboxdb.PauseRoutesParams{Slot: slot, Routes: routes})
-		row = outboxdb.PauseRow(v)
-	default:
-		var v outboxdb.ResumeRoutesRow
-		v, err = q.ResumeRoutes(ctx, outboxdb.ResumeRoutesParams{Slot: slot, Routes: routes})
-		row = outboxdb.PauseRow(v)
-	}
-	return &Resting{Relay: row.Relay, Slot: row.Slot, Paused: row.Paused,
-		PausedRoutes: operator.NotNil(row.PausedRoutes)}, err
 }
 
 // addNotKnown names the routes to which the relay has written nothing, as far as the

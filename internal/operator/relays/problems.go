@@ -35,15 +35,29 @@ func (r *Relay) Problems() []operator.Problem {
 	}
 	out = append(append(out, r.waiting()...), r.elsewhere()...)
 	if r.Paused {
-		add("paused", "relay %s is paused; `outboxctl resume --relay %s` lets it go on", r.Relay, r.Relay)
+		add("paused", "relay %s is paused%s; `outboxctl resume --relay %s` lets it go on", r.Relay, r.rested(""), r.Relay)
 	}
 	for _, route := range r.PausedRoutes {
-		add("route-paused", "relay %s: route %s is paused; `outboxctl resume --relay %s --route %s` lets it go on", r.Relay, route, r.Relay, route)
+		add("route-paused", "relay %s: route %s is paused%s; `outboxctl resume --relay %s --route %s` lets it go on", r.Relay, route, r.rested(route), r.Relay, route)
 	}
 	for _, id := range r.Skip {
 		add("skip", "relay %s is told to skip the event %s and has not come to it; `outboxctl skip %s --undo --relay %s` takes the word back", r.Relay, id, id, r.Relay)
 	}
 	return out
+}
+
+// rested says who let the relay, or a route of it, rest, as far as it was written down.
+func (r *Relay) rested(route string) string {
+	i := slices.IndexFunc(r.Rests, func(v Rested) bool { return v.Route == route })
+	if i < 0 {
+		return ""
+	}
+	v := r.Rests[i]
+	text := fmt.Sprintf(" by %s since %s", terminal.Preview([]byte(v.By), terminal.PreviewBytes), terminal.Stamp(&v.At))
+	if v.Reason != "" {
+		text += " (" + terminal.Preview([]byte(v.Reason), terminal.PreviewBytes) + ")"
+	}
+	return text
 }
 
 // elsewhere says that a relay met another Kafka and nobody has decided about it. A

@@ -2,7 +2,10 @@ package relays
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -22,8 +25,9 @@ type Relay struct {
 	Tick         int64  `json:"tick"`
 	ConfirmedLSN string `json:"confirmed_lsn"`
 	Paused       bool   `json:"paused"`
-	// PausedRoutes and Skip are commands that stand.
+	// PausedRoutes and Skip are commands that stand, Rests who let rest what rests.
 	PausedRoutes  []string    `json:"paused_routes"`
+	Rests         []Rested    `json:"rests,omitempty"`
 	Skip          []uuid.UUID `json:"skip"`
 	SlotExists    bool        `json:"slot_exists"`
 	SlotOf        string      `json:"slot_of,omitempty"` // the other database that has a slot of this name
@@ -34,6 +38,14 @@ type Relay struct {
 	// Processes are those of this relay, living or dead, as each says of itself.
 	Processes []Process `json:"processes"`
 	Binding
+}
+
+// Rested is who let a relay, or a route of it, rest.
+type Rested struct {
+	Route  string    `json:"route,omitempty"` // empty: the relay
+	By     string    `json:"by"`
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason,omitempty"`
 }
 
 // Binding says where a relay publishes.
@@ -71,7 +83,7 @@ func Read(ctx context.Context, q *outboxdb.Queries) ([]Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	return relays, noteSlotsElsewhere(ctx, q, relays)
+	return relays, errors.Join(noteSlotsElsewhere(ctx, q, relays), noteRests(ctx, q, relays))
 }
 
 // joinSlots pairs relays with their slots. A slot that no relay knows is
@@ -111,6 +123,22 @@ func (r *Relay) addSlot(s outboxdb.SlotsRow) {
 	if s.WalStatus != nil {
 		r.WALStatus = *s.WalStatus
 	}
+}
+
+// noteRests says who let rest what rests.
+func noteRests(ctx context.Context, q *outboxdb.Queries, relays []Relay) error {
+	if !slices.ContainsFunc(relays, func(r Relay) bool { return r.Paused || len(r.PausedRoutes) > 0 }) {
+		return nil
+	}
+	rests, err := q.Rests(ctx)
+	for _, v := range rests {
+		for i := range relays {
+			if relays[i].Slot == v.Slot {
+				relays[i].Rests = append(relays[i].Rests, Rested{Route: v.Route, By: v.RequestedBy, At: v.RequestedAt, Reason: v.Reason})
+			}
+		}
+	}
+	return err
 }
 
 // noteSlotsElsewhere says of which slots only the name is a relay's of this database.

@@ -1,0 +1,52 @@
+-- +goose Up
+-- What enqueue advises for a key of a time that no open partition covers: partitions are made
+-- for today and the days to come, never again for a day that is over.
+-- +goose StatementBegin
+DO $do$
+BEGIN
+  EXECUTE pg_catalog.replace(
+    pg_catalog.pg_get_functiondef('onceward.enqueue(text, text, text, text, bytea, text, jsonb, text)'::regprocedure),
+    'Run outboxctl partitions maintain, or make the key nearer to the event.',
+    'outboxctl partitions maintain makes those of today and the days to come; none of a day that is over: a key of such a day has to be made anew.');
+END
+$do$;
+-- +goose StatementEnd
+
+-- rest_relay lets a relay rest or go on or, where routes are named, these of it, and writes
+-- down who said so, and why if that is given.
+-- +goose StatementBegin
+CREATE FUNCTION onceward.rest_relay(slot text, paused boolean, routes text[], reason text)
+RETURNS TABLE (relay text, rests boolean, resting_routes text[]) LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $rest$
+BEGIN
+  RETURN QUERY UPDATE onceward.relay_state AS r SET
+      paused = CASE WHEN pg_catalog.cardinality(rest_relay.routes) = 0 THEN rest_relay.paused ELSE r.paused END,
+      paused_routes = CASE WHEN rest_relay.paused
+        THEN ARRAY(SELECT DISTINCT t.route FROM pg_catalog.unnest(r.paused_routes || rest_relay.routes) AS t (route) ORDER BY t.route)
+        ELSE ARRAY(SELECT t.route FROM pg_catalog.unnest(r.paused_routes) AS t (route) WHERE t.route <> ALL (rest_relay.routes) ORDER BY t.route) END
+    WHERE r.slot = rest_relay.slot RETURNING r.relay, r.paused, r.paused_routes;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'there is no relay with slot %: `outboxctl status` names them', rest_relay.slot USING ERRCODE = 'OW006';
+  END IF;
+  INSERT INTO onceward.relay_actions (action, slot, target, reason)
+    SELECT CASE WHEN rest_relay.paused THEN 'pause' ELSE 'resume' END, rest_relay.slot, t.target, COALESCE(rest_relay.reason, '')
+    FROM pg_catalog.unnest(CASE WHEN pg_catalog.cardinality(rest_relay.routes) = 0 THEN ARRAY[''] ELSE rest_relay.routes END) AS t (target);
+END
+$rest$;
+-- +goose StatementEnd
+REVOKE ALL ON FUNCTION onceward.rest_relay(text, boolean, text[], text) FROM PUBLIC;
+COMMENT ON FUNCTION onceward.rest_relay(text, boolean, text[], text) IS
+  'Pauses or resumes a relay or, where routes are named, these of it. Written down in relay_actions, by route; the relay itself is the empty target.';
+
+-- +goose Down
+DROP FUNCTION onceward.rest_relay(text, boolean, text[], text);
+-- +goose StatementBegin
+DO $do$
+BEGIN
+  EXECUTE pg_catalog.replace(
+    pg_catalog.pg_get_functiondef('onceward.enqueue(text, text, text, text, bytea, text, jsonb, text)'::regprocedure),
+    'outboxctl partitions maintain makes those of today and the days to come; none of a day that is over: a key of such a day has to be made anew.',
+    'Run outboxctl partitions maintain, or make the key nearer to the event.');
+END
+$do$;
+-- +goose StatementEnd
