@@ -87,7 +87,7 @@ func (r Roles) rights() []string {
 		fmt.Sprintf("GRANT UPDATE (%s) ON onceward.relay_state TO %s;", wordColumns, r.quoted(RoleOperator)),
 	)
 	return []string{
-		do("", "  "+strings.Join(body, "\n  ")), r.results(), r.health(), r.gaps(), r.waiting(), r.decisions(), r.rests(), r.kafka(), r.replays(), r.functions(),
+		do("", "  "+strings.Join(body, "\n  ")), r.results(), r.health(), r.gaps(), r.waiting(), r.decisions(), r.kafka(), r.replays(), r.functions(),
 		producersRights(), everybodyElse(),
 	}
 }
@@ -141,27 +141,23 @@ func (r Roles) gaps() string {
 		literal(gapTables[0]), strings.Join(gapTables, ", "), r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleRelay), r.quoted(RoleMaintainer)))
 }
 
-// decisionFunctions came with version 9 of the outbox's schema.
-var decisionFunctions = []string{"onceward.decide_gap(uuid, text, text, text)", "onceward.retire_relay(text, text)"}
-
-// decisions are the rights on what schema version 9 brings: by these functions an
-// operator decides; who did is the database's to say.
-func (r Roles) decisions() string {
-	functions := strings.Join(decisionFunctions, ", ")
-	return do("", fmt.Sprintf(`  IF pg_catalog.to_regprocedure(%[1]s) IS NULL THEN RETURN; END IF;
-  REVOKE ALL ON FUNCTION %[2]s FROM PUBLIC, %[3]s;
-  GRANT EXECUTE ON FUNCTION %[2]s TO %[4]s;`,
-		literal(decisionFunctions[0]), functions, r.quoted(r.All()[1:]...), r.quoted(RoleOperator)))
+// decisionFunctions came with versions 9 and 15 of the outbox's schema.
+var decisionFunctions = []string{
+	"onceward.decide_gap(uuid, text, text, text)", "onceward.retire_relay(text, text)",
+	"onceward.rest_relay(text, boolean, text[], text)",
 }
 
-// rests are the rights on what schema version 15 brings: by this function an operator lets
-// a relay rest, and the database says who it was.
-func (r Roles) rests() string {
-	const rest = "onceward.rest_relay(text, boolean, text[], text)"
-	return do("", fmt.Sprintf(`  IF pg_catalog.to_regprocedure(%[1]s) IS NULL THEN RETURN; END IF;
-  REVOKE ALL ON FUNCTION %[2]s FROM PUBLIC, %[3]s;
-  GRANT EXECUTE ON FUNCTION %[2]s TO %[4]s;`,
-		literal(rest), rest, r.quoted(r.All()[1:]...), r.quoted(RoleOperator)))
+// decisions are the rights on functions by which an operator decides; who did is the
+// database's to say.
+func (r Roles) decisions() string {
+	var grants []string
+	for _, function := range decisionFunctions {
+		grants = append(grants, fmt.Sprintf(`  IF pg_catalog.to_regprocedure(%[1]s) IS NOT NULL THEN
+    REVOKE ALL ON FUNCTION %[2]s FROM PUBLIC, %[3]s;
+    GRANT EXECUTE ON FUNCTION %[2]s TO %[4]s;
+  END IF;`, literal(function), function, r.quoted(r.All()[1:]...), r.quoted(RoleOperator)))
+	}
+	return do("", strings.Join(grants, "\n"))
 }
 
 // kafka are the rights on what schema version 11 brings: the relay writes which

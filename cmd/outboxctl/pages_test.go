@@ -59,6 +59,7 @@ func TestPagesCallWhatIsThere(t *testing.T) {
 			continue
 		}
 		ran++
+		words = slices.DeleteFunc(words, func(word string) bool { return word == "--watch" }) // it has no end
 		for i, word := range words {
 			words[i] = cmp.Or(placeholders[shortened.ReplaceAllString(word, "KEY")], word)
 		}

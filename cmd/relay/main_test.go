@@ -71,11 +71,14 @@ func TestPagesCallWhatIsThere(t *testing.T) {
 			continue
 		}
 		found++
-		file, want := filepath.Join(t.TempDir(), "relay.yaml"), 1
-		if c.Args[1] == "check" {
-			file, want = writeConfig(t, nowhere), 3
+		args, want := append(c.Args[1:], "--config", filepath.Join(t.TempDir(), "relay.yaml")), 1
+		switch c.Args[1] {
+		case "check":
+			args, want = append(c.Args[1:], "--config", writeConfig(t, nowhere)), 3
+		case "man":
+			args, want = c.Args[1:], 0
 		}
-		code, stdout, stderr := call(t, nil, append(c.Args[1:], "--config", file)...)
+		code, stdout, stderr := call(t, nil, args...)
 		require.Equal(t, want, code, "%s: %s%s", c, stdout, stderr)
 	}
 	require.Greater(t, found, 10, "they are found")
