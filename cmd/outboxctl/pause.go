@@ -81,7 +81,7 @@ func pauseOrResume(c *cli.Context, paused bool) error {
 		if err != nil {
 			return nil, err
 		}
-		return relays.Rest(c.Context, db, state, paused, routes, c.String("reason"))
+		return relays.Rest(c.Context, db, state, relays.Word{Paused: paused, Routes: routes, Reason: c.String("reason")})
 	}, printResting)
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -71,14 +72,14 @@ func TestPagesCallWhatIsThere(t *testing.T) {
 			continue
 		}
 		found++
-		args, want := append(c.Args[1:], "--config", filepath.Join(t.TempDir(), "relay.yaml")), 1
+		file, want := []string{"--config", filepath.Join(t.TempDir(), "relay.yaml")}, 1
 		switch c.Args[1] {
 		case "check":
-			args, want = append(c.Args[1:], "--config", writeConfig(t, nowhere)), 3
+			file, want = []string{"--config", writeConfig(t, nowhere)}, 3
 		case "man":
-			args, want = c.Args[1:], 0
+			file, want = nil, 0
 		}
-		code, stdout, stderr := call(t, nil, args...)
+		code, stdout, stderr := call(t, nil, slices.Concat(c.Args[1:], file)...)
 		require.Equal(t, want, code, "%s: %s%s", c, stdout, stderr)
 	}
 	require.Greater(t, found, 10, "they are found")

@@ -156,7 +156,7 @@ func TestParseRefusesAndSaysWhatToDo(t *testing.T) {
 		"unknown variable":    {minimal, []string{"ONCEWARD_POSTGRES_DNS=x"}, "did you mean ONCEWARD_POSTGRES_DSN?"},
 		"list as a variable":  {minimal, []string{"ONCEWARD_KAFKA_BROKERS=x"}, "kafka.brokers is a list, which only the file can have"},
 		"no port":             {strings.Replace(minimal, "kafka-1:9093", "kafka-1", 1), nil, `kafka.brokers[0]: "kafka-1": want host:port`},
-		"template":            {strings.Replace(minimal, "{aggregate_type}", "{agregate_type}", 1), nil, "routes[0].topic: \"{namespace}.{agregate_type}\": unknown variable {agregate_type}"},
+		"template":            {strings.Replace(minimal, "{aggregate_type}", "{aggregate_typ}", 1), nil, "routes[0].topic: \"{namespace}.{aggregate_typ}\": unknown variable {aggregate_typ}"},
 		"not a map":           {minimal + "queue: 5", nil, "queue: want a map"},
 		"not a list":          {"routes: {topic: x}", nil, "routes: want a list"},
 		"bad size":            {minimal + "queue: {bytes: 5 elephants}", nil, "size"},

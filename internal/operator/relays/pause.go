@@ -29,12 +29,21 @@ type Resting struct {
 	Topics       []string `json:"topics,omitempty"`     // that it has used, where some are not known
 }
 
-// Rest lets a relay rest or go on or, where routes are named, these routes of it. Who says
-// so is written down, with the reason, which may be empty.
-func Rest(ctx context.Context, db *operator.Database, state State, paused bool, routes []string, reason string) (*Resting, error) {
+// Word is what is said of a relay or, where routes are named, of these routes of it.
+type Word struct {
+	Paused bool // or it goes on
+	Routes []string
+	Reason string // may be empty
+}
+
+// Rest lets a relay, or routes of it, rest or go on. Who says so is written down.
+func Rest(ctx context.Context, db *operator.Database, state State, say Word) (*Resting, error) {
+	paused, routes := say.Paused, operator.NotNil(say.Routes)
 	q := outboxdb.New(db)
-	row, err := q.Rest(ctx, outboxdb.RestParams{Slot: state.Slot, Paused: paused, Routes: operator.NotNil(routes), Reason: reason})
-	report := &Resting{Relay: row.Relay, Slot: state.Slot, Paused: row.Rests, PausedRoutes: operator.NotNil(row.RestingRoutes)}
+	row, err := q.Rest(ctx, outboxdb.RestParams{Slot: state.Slot, Paused: paused, Routes: routes, Reason: say.Reason})
+	report := &Resting{
+		Relay: row.Relay, Slot: state.Slot, Paused: row.Rests, PausedRoutes: operator.NotNil(row.RestingRoutes),
+	}
 	if err != nil {
 		verb := map[bool]string{true: "pause", false: "resume"}[paused]
 		return nil, fmt.Errorf("%s relay %s: %w", verb, state.Relay, operator.ExplainWrite(err))

@@ -134,7 +134,8 @@ func noteRests(ctx context.Context, q *outboxdb.Queries, relays []Relay) error {
 	for _, v := range rests {
 		for i := range relays {
 			if relays[i].Slot == v.Slot {
-				relays[i].Rests = append(relays[i].Rests, Rested{Route: v.Route, By: v.RequestedBy, At: v.RequestedAt, Reason: v.Reason})
+				rested := Rested{Route: v.Route, By: v.RequestedBy, At: v.RequestedAt, Reason: v.Reason}
+				relays[i].Rests = append(relays[i].Rests, rested)
 			}
 		}
 	}

@@ -234,7 +234,7 @@ func (p *Pump) Settle(ctx context.Context) error {
 	if err := p.letters.store.Settle(ctx, p.mode.durable().Order); err != nil {
 		return err
 	}
-	return p.repair.stop(ctx)
+	return p.keepPlace(ctx)
 }
 
 // alarm is a context that ends at a time, kept for as long as that time is not

@@ -165,8 +165,8 @@ func (r *repair) repairRow(ctx context.Context, g Gap, row *outbox.Row) error {
 	return p.deal(ctx, s)
 }
 
-// stop is the graceful stop in the middle of a repair.
-func (r *repair) stop(ctx context.Context) error {
+// keepPlace is the graceful stop in the middle of a repair.
+func (r *repair) keepPlace(ctx context.Context) error {
 	p := r.p
 	if p.reading.repaired.Gap == uuid.Nil {
 		return nil
