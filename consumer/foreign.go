@@ -54,7 +54,8 @@ func (p *Processor) readForeign(reader RecordReader, rec Record) (ev Event, mine
 	}
 	if err == nil && record.Timeless(ev.Key) && !p.windows.byArrival(ev.Type) {
 		// Below every floor for ever, and stream time would stand still with it.
-		err = fmt.Errorf("the event carries no time; give the class of %q Keyed: consumer.ByArrival, then redrive the letter", ev.Type)
+		err = fmt.Errorf("the event carries no time, and this group keys %q by event time, which stays so: have its reader make a key with a time, and redrive the letter; "+
+			"or discard it, and let a group whose class of it is Keyed: consumer.ByArrival from the beginning handle such events", ev.Type)
 	}
 	if err != nil {
 		if malformed := (*record.MalformedError)(nil); !errors.As(err, &malformed) {

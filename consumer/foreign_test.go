@@ -113,7 +113,7 @@ func TestCloudEventsWithoutTime(t *testing.T) {
 	rec.Headers[3].Value = []byte("Paid") // of a class by event time
 	_, err = parse(t, rec, record.CloudEvents{Namespace: "shop", Timeless: true}.Read)
 	require.ErrorIs(t, err, record.ErrMalformed)
-	require.ErrorContains(t, err, "ByArrival")
+	require.ErrorContains(t, err, "let a group whose class of it is Keyed: consumer.ByArrival from the beginning")
 }
 
 func TestCloudEventsData(t *testing.T) {
