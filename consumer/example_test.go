@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/outbox"
@@ -49,6 +51,33 @@ func ExampleProviderKey() {
 	event, _ := outbox.ParseKey("shop:0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a")
 	fmt.Println(consumer.ProviderKey(event, "billing", "charge"))
 	// Output: shop:0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a/billing/charge
+}
+
+// Each type has the handler that fits its effect: rows here, many small ones, or a call
+// outside.
+func ExampleRouter() {
+	var db *pgxpool.Pool // of the consumer's database
+	processor, err := consumer.New(context.Background(), consumer.Config{Group: "billing", DB: db})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	countView := func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
+		_, err := tx.Exec(ctx, "UPDATE pages SET views = views + 1 WHERE id = $1", ev.AggregateID)
+		return err
+	}
+	charge := func(context.Context, consumer.Call) (string, error) { return "ch_1", nil }
+
+	router := consumer.NewRouter(processor)
+	router.Tx("InvoicePaid", func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
+		_, err := tx.Exec(ctx, "INSERT INTO receipts VALUES ($1, $2)", ev.AggregateID, ev.Payload)
+		return err
+	})
+	router.Batch("PageViewed", consumer.BatchOptions{Max: 500, Linger: 50 * time.Millisecond}, countView) // a handler as Tx has it
+	router.Func("OrderPlaced", func(ctx context.Context, ev consumer.Event) error {
+		_, err := consumer.Fence(ctx, processor, ev, consumer.Effect[string]{Name: "charge", Do: charge}) // charge gives the provider Call.Key
+		return err
+	})
 }
 
 // The classes for webhooks follow their senders: how long they try again, and whether

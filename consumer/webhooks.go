@@ -3,6 +3,7 @@ package consumer
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -33,11 +34,11 @@ func StripeEvent(namespace string, body []byte) (Event, error) {
 	var object struct{ ID, Object string }
 	var payload bytes.Buffer
 	err := json.Unmarshal(body, &e)
-	if err == nil {
-		err = json.Compact(&payload, e.Data.Object)
+	if err == nil && e.Data.Object == nil {
+		err = errors.New("data.object is missing")
 	}
 	if err == nil {
-		err = json.Unmarshal(e.Data.Object, &object)
+		err = errors.Join(json.Compact(&payload, e.Data.Object), json.Unmarshal(e.Data.Object, &object))
 	}
 	if err != nil {
 		return Event{}, fmt.Errorf("%w: no event of Stripe: %w", ErrEvent, err)

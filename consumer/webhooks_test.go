@@ -41,7 +41,8 @@ func TestStripeEvent(t *testing.T) {
 	require.NotEqual(t, first.Fingerprint(), other.Fingerprint())
 
 	for body, want := range map[string]string{
-		"": "no event of Stripe", "[]": "no event of Stripe", `{"id":"evt_1","type":"t","created":1795514400}`: "no event of Stripe",
+		"": "no event of Stripe", "[]": "no event of Stripe", `{"id":"evt_1","type":"t","created":1795514400}`: "no event of Stripe: data.object is missing",
+		`{"id":"evt"}`: "no event of Stripe: data.object is missing",
 		`{"type":"t","created":1795514400,"data":{"object":{}}}`:   "part 0 is empty",
 		`{"id":"evt_1","type":"t","data":{"object":{}}}`:           "before 2015",
 		`{"id":"evt_1","created":1795514400,"data":{"object":{}}}`: "Type",

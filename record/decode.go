@@ -35,7 +35,7 @@ func Decode(rec Record) (Event, error) {
 	default:
 		return Event{}, &MalformedError{
 			Header: outbox.HeaderKey,
-			Detail: "missing, and there is no ce_id either; was this record written by a relay?",
+			Detail: "missing, and there is no ce_id either; was this record written by a relay? " + elsewhere,
 		}
 	}
 	r.copied(&ev)
@@ -60,6 +60,9 @@ func Ours(headers []Header) bool {
 	k := r.key(headerCEID)
 	return r.err == nil && r.last(headerCESource) == k.Namespace()
 }
+
+// elsewhere says what reads a record that no relay of ours has written.
+const elsewhere = "A record of another producer is read by Config.Readers of package consumer, e.g. record.CloudEvents"
 
 // reader reads headers and keeps the first error, so that the callers need not
 // look at each one.
@@ -180,7 +183,10 @@ func (r *reader) eventType(name string) string {
 func (r *reader) key(name string) outbox.Key {
 	text := r.required(name)
 	k, err := outbox.ParseKeyAt(text, time.Time{}, outbox.NoSkewLimit)
-	if err != nil {
+	switch {
+	case err != nil && name == headerCEID: // any CloudEvent has one
+		r.fail(name, err.Error()+". "+elsewhere, err)
+	case err != nil:
 		r.fail(name, err.Error(), err)
 	}
 	return k

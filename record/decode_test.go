@@ -179,6 +179,8 @@ func TestDecodeRefuses(t *testing.T) {
 		"ce foreign source":   {ce("ce_id", someKey, "ce_source", "shop", "ce_type", "X"), "ce_source", `"shop"`},
 		"ce without type":     {ce("ce_id", someKey, "ce_source", "payments"), "ce_type", "missing"},
 		"ce foreign id":       {ce("ce_id", "42", "ce_source", "payments", "ce_type", "X"), "ce_id", "colon"},
+		"ce of another":       {ce("ce_id", "42", "ce_source", "/shop", "ce_type", "X"), "ce_id", "is read by Config.Readers of package consumer, e.g. record.CloudEvents"},
+		"of another":          {[]string{"id", "42"}, "idempotency-key", "is read by Config.Readers of package consumer, e.g. record.CloudEvents"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -72,7 +72,7 @@ func printDeadLetters(p *page, r *letters.List) {
 		}
 		rows = append(rows, []string{
 			v.Key, state, short(v.EventType), short(v.AggregateType + " " + v.AggregateID),
-			terminal.Stamp(&v.FirstAt), strconv.Itoa(int(v.Attempts)), v.Class + ": " + short(v.Error),
+			terminal.Stamp(&v.FirstAt), strconv.Itoa(int(v.Attempts)), v.Class + ": " + whole(v.Error),
 		})
 	}
 	p.table([]string{"key", "state…", "type?", "aggregate?", "parked??", "attempts??", "why…"}, rows)

@@ -40,7 +40,7 @@ func printDeadShow(p *page, r *letters.Shown) {
 		if v.Aggregate {
 			what += " aggregate"
 		}
-		orders = append(orders, []string{what, terminal.Stamp(&v.RequestedAt), v.RequestedBy, short(v.Reason)})
+		orders = append(orders, []string{what, terminal.Stamp(&v.RequestedAt), v.RequestedBy, whole(v.Reason)})
 	}
 	p.table([]string{"word", "asked at?", "by", "reason…"}, orders)
 	for _, v := range r.Letters {

@@ -176,7 +176,9 @@ func TestParkedLettersFollow(t *testing.T) {
 		require.Contains(t, fine(t, "dead", "list", "--side", "consumer", "--cause", "parked", "--state", "all"), behind.String())
 		require.Contains(t, fine(t, "dead", "list", "--side", "consumer", "--cause", "parked"), behind.String())
 		require.NotContains(t, fine(t, "dead", "list", "--side", "consumer", "--cause", "parked", "--state", "open"), behind.String())
-		require.Regexp(t, `state +parked`, fine(t, "dead", "show", "--side", "consumer", behind.String()))
+		require.Regexp(t, `state +parked\n`, fine(t, "dead", "show", "--side", "consumer", behind.String()))
+		require.Regexp(t, `state +open, 1 letter waits behind it\n`, fine(t, "dead", "show", "--side", "consumer", first.String()))
+		require.Contains(t, fine(t, "dead", "list", "--side", "consumer"), "\n1 letter waits behind what is listed: `outboxctl dead list --side consumer --state parked` has them\n")
 		before := " is parked: what is parked is not redriven; a member of group billing handles it, in order, as soon as " + first.String() + " is settled, the first letter of its key: " +
 			"see `outboxctl dead show --side consumer " + first.String() + " --group billing`, and redrive or discard that one"
 		for _, meant := range [][]string{{behind.String()}, {"--cause", "parked"}} {
@@ -197,6 +199,7 @@ func TestParkedLettersFollow(t *testing.T) {
 		for _, meant := range [][]string{{"--group", "billing"}, {"--all"}} {
 			require.Equal(t, asked, wrong(t, append([]string{"dead", "redrive", "--reason", "r", "--yes"}, meant...)...))
 		}
+		require.Contains(t, fine(t, "dead", "list", "--side", "consumer"), "\n1 letter waits behind", "also while its redrive is asked for")
 		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET state = 'redriven' WHERE state = 'requested'")
 		require.Contains(t, wrong(t, "dead", "redrive", "--cause", "parked", "--reason", "r", "--yes"), behind.String()+" is parked, and no letter is before it: a member of group billing handles")
 		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET state = 'requested' WHERE state = 'redriven'")

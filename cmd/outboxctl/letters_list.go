@@ -63,10 +63,13 @@ func printGroupLetters(p *page, r *letters.GroupList) {
 	for _, v := range r.Letters {
 		rows = append(rows, []string{
 			v.Group, v.Place, orDash(v.Key), v.State, short(orDash(v.EventType)), terminal.Stamp(&v.KeptAt),
-			strconv.Itoa(int(v.Attempts)), v.Why(terminal.PreviewBytes),
+			strconv.Itoa(int(v.Attempts)), strconv.FormatInt(v.Behind, 10), v.Why(terminal.ErrorBytes),
 		})
 	}
-	p.table([]string{"group", "place", "key?", "state", "type?", "kept??", "attempts??", "why…"}, rows)
+	p.table([]string{"group", "place", "key?", "state", "type?", "kept??", "attempts??", "behind??", "why…"}, rows)
+	if behind := r.Behind(); behind != "" {
+		p.line("\n%s behind what is listed: `outboxctl dead list --side consumer --state parked` has them", behind)
+	}
 	if r.More {
 		p.line("\nthere are more; raise --limit")
 	}

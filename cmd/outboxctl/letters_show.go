@@ -81,7 +81,7 @@ func printGroupLetter(p *page, v letters.WholeGroupLetter) {
 		[2]string{"place", v.Place},
 		[2]string{"topic id", v.TopicID},
 		[2]string{"key", orDash(v.Key)},
-		[2]string{"state", v.State},
+		[2]string{"state", v.Standing()},
 		[2]string{"why", v.Why(2000)},
 		[2]string{"attempts", strconv.Itoa(int(v.Attempts))},
 		[2]string{"redrives", strconv.Itoa(int(v.Generation))},

@@ -94,7 +94,7 @@ func printList(p *page, r *events.List) {
 			(time.Duration(e.AgeSeconds) * time.Second).String(), strconv.FormatInt(e.Seq, 10),
 		}
 		if e.Letter != nil {
-			row = append(row, e.Letter.Class+": "+short(e.Letter.Error))
+			row = append(row, e.Letter.Class+": "+whole(e.Letter.Error))
 		}
 		rows = append(rows, row)
 	}
@@ -103,7 +103,7 @@ func printList(p *page, r *events.List) {
 		heading = append(heading, "why…")
 	}
 	if len(rows) == 0 {
-		p.line("none")
+		p.line("no event was found in the state %s", r.State)
 	}
 	p.table(heading, rows)
 	if r.More {

@@ -106,7 +106,7 @@ func ofLetters() map[string]func(terminal.Screen) string {
 	whole := letters.WholeLetter{Letter: edited, EditedBy: &who, EditedWhy: &why, ContentType: "application/json", PayloadBytes: 2 << 20, PayloadPreview: `{"payment":"` + longID + `"}`}
 	became := &letters.Became{Action: "discard", Letters: []letters.Outcome{{Key: longKey, Slot: "onceward_payments", Outcome: states.OutcomeFailed, Detail: longError}, {Key: otherKey, Slot: "onceward_payments", Outcome: states.OutcomePending}},
 		Left: []letters.Remains{{Key: otherKey, AggregateType: "payment", AggregateID: longID, Letters: 2}}, Relays: operator.Problems("relay payments has not acted on it yet: no process of it is connected; it reads the order when one is started")}
-	group := letters.GroupLetter{Group: longGroup, Place: longPlace, Key: longKey, EventType: "PaymentAuthorized", Cause: "handler", Error: "no such account: " + longWhy, Attempts: 5, State: states.LetterOpen, KeptAt: at, DecidedAt: &later, DecidedBy: &who, DecidedWhy: &why}
+	group := letters.GroupLetter{Group: longGroup, Place: longPlace, Key: longKey, EventType: "PaymentAuthorized", Cause: "handler", Error: "no such account: " + longWhy, Attempts: 5, State: states.LetterOpen, KeptAt: at, DecidedAt: &later, DecidedBy: &who, DecidedWhy: &why, Behind: 12}
 	brief := letters.GroupLetter{Group: "billing", Place: "orders.order/3@4711", Key: otherKey, Cause: "late", Error: "its time is below the floor", State: states.LetterParked, KeptAt: at}
 	actions := []operator.Action{{At: at, By: who, Action: "redrive", Group: longGroup, Target: longPlace, Reason: longWhy}}
 	return map[string]func(terminal.Screen) string{

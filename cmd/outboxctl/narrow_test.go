@@ -14,6 +14,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/operator/events"
+	"github.com/onceward/onceward/internal/operator/letters"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/terminal"
 )
 
@@ -52,6 +55,22 @@ func TestAnswersAtANarrowTerminal(t *testing.T) {
 	files, err := fs.Glob(os.DirFS("testdata/narrow"), "*.txt")
 	require.NoError(t, err)
 	require.Len(t, files, len(answers()), "none is left over")
+}
+
+// Wide is all of it: what a narrow table cuts is there, also where it is longer than a
+// text that anybody may have written has to be.
+func TestWideHasAllOfWhatIsCut(t *testing.T) {
+	long := strings.Repeat("the account is closed ", 20) + "since May"
+	for _, says := range []func(terminal.Screen) string{
+		written(&letters.List{Letters: []letters.Letter{{Class: "record", Error: long}}}, printDeadLetters),
+		written(&letters.GroupList{Letters: []letters.GroupLetter{{Cause: "handler", Error: long}}}, printGroupLetters),
+		written(&events.List{State: states.Dead, Events: []events.Event{{Letter: &events.LetterOf{Error: long}}}}, printList),
+		written(&events.Life{DeadLetters: []events.Letter{{Error: long}}}, printShow),
+		written(&events.Life{Replays: []events.Replay{{Reason: long}}}, printShow),
+	} {
+		require.Contains(t, says(terminal.Screen{Width: narrow}), "all of ")
+		require.Contains(t, says(terminal.Screen{}), long)
+	}
 }
 
 // command stays whole, however long it is, and so does what is copied into the next one:

@@ -55,7 +55,7 @@ func TestRolesArePrintedAndApplied(t *testing.T) {
 	fine(t, "partitions", "maintain", "--ahead", "16")
 	loginAs(t, pool, dsn, prefix+"_operator")
 	require.Contains(t, fine(t, "status"), "no relay is known here")
-	require.Contains(t, fine(t, "list"), "none")
+	require.Contains(t, fine(t, "list"), "no event was found in the state pending")
 	require.Contains(t, fine(t, "partitions", "status"), "16 days ahead are covered")
 	code, _, stderr = call(t, "partitions", "maintain", "--ahead", "20")
 	require.Equal(t, exitFailed, code)

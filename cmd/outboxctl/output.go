@@ -103,3 +103,6 @@ func (p *page) table(heading []string, rows [][]string) { p.text.Table(heading, 
 
 // short is the beginning of a text that anybody may have written, as one line.
 func short(text string) string { return terminal.Preview([]byte(text), terminal.PreviewBytes) }
+
+// whole is one in a column that a narrow terminal cuts, and nothing else.
+func whole(text string) string { return terminal.Preview([]byte(text), terminal.ErrorBytes) }

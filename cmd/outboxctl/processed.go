@@ -66,11 +66,11 @@ func printProcessed(p *page, r *claims.Report) {
 		})
 	}
 	for _, v := range r.Tries {
-		tries = append(tries, []string{v.Group, strconv.Itoa(int(v.Attempts)), short(v.LastError)})
+		tries = append(tries, []string{v.Group, strconv.Itoa(int(v.Attempts)), whole(v.LastError)})
 	}
 	for _, v := range r.Letters {
 		letters = append(letters, []string{v.Group, v.State, v.Place, strconv.Itoa(int(v.Attempts)),
-			v.Why(terminal.PreviewBytes)})
+			v.Why(terminal.ErrorBytes)})
 	}
 	p.table([]string{"group", "outcome", "claimed?", "under", "type?", "fingerprint??", "result…"}, claimed)
 	p.table([]string{"group", "failed tries", "last error…"}, tries)

@@ -161,7 +161,7 @@ func printProducer(p *page, r *events.Life) {
 		if v.Disagrees {
 			says += " (!)"
 		}
-		relays = append(relays, []string{v.Relay, v.Slot, says, terminal.Stamp(v.PublishedAt), v.Why})
+		relays = append(relays, []string{v.Relay, v.Slot, says, terminal.Stamp(r.AsOf(v)), v.Why})
 	}
 	for _, v := range r.DeadLetters {
 		state := v.State
@@ -169,15 +169,15 @@ func printProducer(p *page, r *events.Life) {
 			state += ", edited"
 		}
 		letters = append(letters, []string{
-			v.Slot, state, v.Class, short(v.Error), strconv.Itoa(int(v.Attempts)), terminal.Stamp(&v.FirstAt),
+			v.Slot, state, v.Class, whole(v.Error), strconv.Itoa(int(v.Attempts)), terminal.Stamp(&v.FirstAt),
 			terminal.Stamp(&v.LastAt),
 		})
 	}
 	for _, v := range r.Replays {
 		replays = append(replays, []string{v.ID.String(), v.Mode, terminal.Stamp(&v.RequestedAt), v.RequestedBy,
-			short(v.Reason)})
+			whole(v.Reason)})
 	}
-	p.table([]string{"relay", "slot??", "says!", "at?", "because…"}, relays)
+	p.table([]string{"relay", "slot??", "says!", "as of?", "because…"}, relays)
 	p.table([]string{"dead letter in", "state…", "class", "error…", "attempts?", "first??", "last??"}, letters)
 	p.table([]string{"replay", "mode", "asked at?", "by?", "reason…"}, replays)
 }
@@ -228,7 +228,7 @@ func printConsumer(p *page, r *events.Life) {
 	}
 	for _, v := range r.Refused {
 		refused = append(refused, []string{
-			v.Group, v.State, v.Reason, fmt.Sprintf("%s/%d@%d", v.Topic, v.Partition, v.Offset), short(v.Error), terminal.Stamp(&v.CreatedAt),
+			v.Group, v.State, v.Reason, fmt.Sprintf("%s/%d@%d", v.Topic, v.Partition, v.Offset), whole(v.Error), terminal.Stamp(&v.CreatedAt),
 		})
 	}
 	if len(groups) == 0 {

@@ -178,7 +178,7 @@ func parkedRows(parked []status.Parked) (rows [][]string) {
 	for _, v := range parked {
 		rows = append(rows, []string{
 			short(v.Namespace + " " + v.AggregateType + " " + v.AggregateID), v.Slot, strconv.FormatInt(v.Letters, 10), terminal.Stamp(&v.Since),
-			v.First, v.Class + ": " + short(v.Error),
+			v.First, v.Class + ": " + whole(v.Error),
 		})
 	}
 	return rows
@@ -219,7 +219,7 @@ func processRows(known []relays.Relay) (rows [][]string) {
 			}
 			first := []string{p.Process, orDash(r.Relay), state, terminal.Stamp(&p.Since)}
 			if len(p.Waiting) == 0 {
-				rows = append(rows, append(first, "-", "-", "-", orDash(short(p.Error))))
+				rows = append(rows, append(first, "-", "-", "-", orDash(whole(p.Error))))
 			}
 			for _, w := range p.Waiting {
 				what := w.For
@@ -231,7 +231,7 @@ func processRows(known []relays.Relay) (rows [][]string) {
 					events = strconv.Itoa(w.Events)
 				}
 				rows = append(rows, append(slices.Clone(first), what, events, terminal.Stamp(&w.Since),
-					short(w.Detail)))
+					whole(w.Detail)))
 			}
 		}
 	}

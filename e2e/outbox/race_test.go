@@ -226,10 +226,13 @@ func TestTheWriterNeedsOnlyItsColumns(t *testing.T) {
 	}
 	_, err := pool.Exec(t.Context(), `REVOKE SELECT, INSERT ON onceward.outbox FROM `+writerRole(t, pool))
 	require.NoError(t, err)
-	require.ErrorContains(t, pgx.BeginFunc(t.Context(), writer, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(t.Context(), writer, func(tx pgx.Tx) error {
 		_, err := outbox.Enqueue(t.Context(), tx, newEvent(t))
 		return err
-	}), "docs/producing.md")
+	})
+	for _, wayOut := range []string{"docs/producing.md", "`outboxctl migrate roles --producer NAME --namespace ", "`outboxctl migrate roles --side outbox --apply`"} {
+		require.ErrorContains(t, err, wayOut)
+	}
 }
 
 // writerRole names the role of the test's database; roles are the server's.

@@ -32,7 +32,7 @@ def new_key() -> str:
 def pay(conn: psycopg.Connection, key: str, invoice: str) -> str:
     """Enqueue comes first. A duplicate says that an earlier try has done all of this."""
     payload = json.dumps({"invoice": invoice}).encode()
-    with conn.transaction():
+    with conn.transaction():  # commits, where conn is in autocommit; else this may be a savepoint
         (result,) = conn.execute(
             ENQUEUE, [key, "invoice", invoice, "InvoicePaid", payload, Jsonb({"tenant": "acme"})]
         ).fetchone()
@@ -45,9 +45,10 @@ def main() -> None:
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
     invoice, key = sys.argv[1], sys.argv[2] if len(sys.argv) == 3 else new_key()
-    with psycopg.connect(os.environ["PRODUCER_DSN"]) as conn:
+    with psycopg.connect(os.environ["PRODUCER_DSN"], autocommit=True) as conn:
         conn.execute("CREATE TABLE IF NOT EXISTS payments (invoice text NOT NULL)")
-        print(pay(conn, key, invoice), key)
+        result = pay(conn, key, invoice)
+        print(result, key)  # it is committed
 
 
 if __name__ == "__main__":

@@ -56,11 +56,44 @@ func TestTheStatement(t *testing.T) {
 	}
 }
 
-// The program, run twice with the key that it has made: one event, one payment.
-func TestTheProgram(t *testing.T) {
+func needsPsycopg(t *testing.T) {
+	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), "python3", "-c", "import psycopg").CombinedOutput(); err != nil {
 		t.Skipf("python3 with psycopg is not installed: %s", out)
 	}
+}
+
+// A stranger looks from another connection at the moment in which the program says what it
+// has done. Its own has run a statement before, so that without autocommit nothing was
+// committed yet.
+const stranger = `
+import os, sys
+import psycopg, produce
+
+def look(result, key):
+    with psycopg.connect(os.environ["PRODUCER_DSN"]) as other:
+        events = "SELECT count(*) FROM onceward.outbox WHERE id::text = %s"
+        (seen,) = other.execute(events, [key.removeprefix("billing:")]).fetchone()
+    print(result, seen)
+
+produce.print = look
+sys.argv = ["produce.py", "inv-8"]
+produce.main()`
+
+// What the program says is committed.
+func TestTheProgramSpeaksAfterTheCommit(t *testing.T) {
+	needsPsycopg(t)
+	db := installed(t)
+	cmd := exec.CommandContext(t.Context(), "python3", "-c", stranger)
+	cmd.Env = append(os.Environ(), "PRODUCER_DSN="+db.Config().ConnString(), "PYTHONDONTWRITEBYTECODE=1")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Equal(t, "enqueued 1", strings.TrimSpace(string(out)))
+}
+
+// The program, run twice with the key that it has made: one event, one payment.
+func TestTheProgram(t *testing.T) {
+	needsPsycopg(t)
 	db := installed(t)
 	run := func(args ...string) []string {
 		cmd := exec.CommandContext(t.Context(), "python3", append([]string{"produce.py"}, args...)...)

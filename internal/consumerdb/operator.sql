@@ -2,9 +2,12 @@
 
 -- name: ListGroupLetters :many
 -- ListGroupLetters lists dead letters of consumer groups, oldest first. Empty filters match all; ids and places are alternatives. Letters
--- of a topic are those, too, that are kept aside behind a ~.
+-- of a topic are those, too, that are kept aside behind a ~. Behind is how many of its key are parked behind one that waits itself.
 SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, l.event_id, l.namespace, l.event_type, l.reason, l.error, l.attempts,
-  l.state, l.generation, l.created_at, l.decided_at, l.decided_by, l.decided_why, l.sent_at, l.expires_at
+  l.state, l.generation, l.created_at, l.decided_at, l.decided_by, l.decided_why, l.sent_at, l.expires_at,
+  CASE WHEN l.state IN ('open', 'requested') AND l.reason <> 'replay' THEN (SELECT pg_catalog.count(*) FROM onceward.consumer_dead_letters b
+    WHERE b.consumer_group = l.consumer_group AND b.topic = l.topic AND pg_catalog.sha256(b.record_key) = pg_catalog.sha256(l.record_key) AND b.seq > l.seq
+      AND b.state = 'parked') ELSE 0 END::bigint AS behind
 FROM onceward.consumer_dead_letters l
 WHERE l.state = ANY(@states::text[])
   AND (@consumer_group::text = '' OR l.consumer_group = @consumer_group)

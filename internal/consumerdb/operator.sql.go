@@ -731,7 +731,10 @@ func (q *Queries) ListAllFences(ctx context.Context, arg ListAllFencesParams) ([
 const listGroupLetters = `-- name: ListGroupLetters :many
 
 SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, l.event_id, l.namespace, l.event_type, l.reason, l.error, l.attempts,
-  l.state, l.generation, l.created_at, l.decided_at, l.decided_by, l.decided_why, l.sent_at, l.expires_at
+  l.state, l.generation, l.created_at, l.decided_at, l.decided_by, l.decided_why, l.sent_at, l.expires_at,
+  CASE WHEN l.state IN ('open', 'requested') AND l.reason <> 'replay' THEN (SELECT pg_catalog.count(*) FROM onceward.consumer_dead_letters b
+    WHERE b.consumer_group = l.consumer_group AND b.topic = l.topic AND pg_catalog.sha256(b.record_key) = pg_catalog.sha256(l.record_key) AND b.seq > l.seq
+      AND b.state = 'parked') ELSE 0 END::bigint AS behind
 FROM onceward.consumer_dead_letters l
 WHERE l.state = ANY($1::text[])
   AND ($2::text = '' OR l.consumer_group = $2)
@@ -783,11 +786,12 @@ type ListGroupLettersRow struct {
 	DecidedWhy     *string
 	SentAt         *time.Time
 	ExpiresAt      *time.Time
+	Behind         int64
 }
 
 // What operators look at and decide, for outboxctl. Every decision is one statement that also writes onceward.consumer_actions.
 // ListGroupLetters lists dead letters of consumer groups, oldest first. Empty filters match all; ids and places are alternatives. Letters
-// of a topic are those, too, that are kept aside behind a ~.
+// of a topic are those, too, that are kept aside behind a ~. Behind is how many of its key are parked behind one that waits itself.
 func (q *Queries) ListGroupLetters(ctx context.Context, arg ListGroupLettersParams) ([]ListGroupLettersRow, error) {
 	rows, err := q.db.Query(ctx, listGroupLetters,
 		arg.States,
@@ -830,6 +834,7 @@ func (q *Queries) ListGroupLetters(ctx context.Context, arg ListGroupLettersPara
 			&i.DecidedWhy,
 			&i.SentAt,
 			&i.ExpiresAt,
+			&i.Behind,
 		); err != nil {
 			return nil, err
 		}

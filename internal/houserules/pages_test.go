@@ -123,6 +123,7 @@ func TestPagesCallWhatIsThere(t *testing.T) {
 				require.True(t, targets[word] || strings.Contains(word, "="), "%s: make has no target %s", c, word)
 			case "go", "python":
 				name, _, _ := strings.Cut(strings.TrimSuffix(word, "/..."), "@")
+				name, _, _ = strings.Cut(name, "=") // what replaces it is beside the reader's module
 				name, module := strings.CutPrefix(name, "github.com/onceward/onceward")
 				if !module && !strings.HasPrefix(name, "./") && !strings.HasPrefix(name, "examples/") || strings.HasPrefix(name, "./hello/") {
 					continue // no part of the tree: the quick start makes hello

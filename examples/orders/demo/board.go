@@ -31,13 +31,14 @@ func (b *board) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
+		published := b.watcher.distinct() // before the rows are counted: no line has more published than enqueued
 		if err := errors.Join(b.look(ctx), b.stage.relay.died()); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
 			return err
 		}
-		b.show(n)
+		b.show(n, published)
 	}
 }
 
@@ -53,10 +54,10 @@ func (b *board) look(ctx context.Context) error {
 }
 
 // show writes over the line on a terminal; elsewhere a line every two seconds.
-func (b *board) show(n int) {
+func (b *board) show(n, published int) {
 	line := fmt.Sprintf("%5.1fs enqueued=%d rolled_back=%d published=%d effects=%d duplicates_removed=%d lag=%d events",
-		time.Since(b.began).Seconds(), b.enqueued.Load(), b.rolledBack.Load(), b.watcher.distinct(), b.shipped.Load(),
-		b.outcomes.duplicates.Load(), max(0, b.enqueued.Load()-int64(b.watcher.distinct())))
+		time.Since(b.began).Seconds(), b.enqueued.Load(), b.rolledBack.Load(), published, b.shipped.Load(),
+		b.outcomes.duplicates.Load(), b.enqueued.Load()-int64(published))
 	if info, err := os.Stdout.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
 		fmt.Printf("\rdemo: %s   ", line)
 		if n%20 == 19 {

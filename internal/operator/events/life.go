@@ -57,6 +57,15 @@ type Row struct {
 	Payload        []byte          `json:"payload,omitempty"`
 }
 
+// AsOf is when what an account says began to hold, or was known to: the last try of the
+// event where the relay has a letter of it, which may be younger than the snapshot.
+func (r *Life) AsOf(v Account) *time.Time {
+	if l := r.eventLetter(v.Slot); l != nil {
+		return &l.LastAt
+	}
+	return v.PublishedAt
+}
+
 // Account is what one relay's account says of the row. Known is false
 // until its first start has ended.
 type Account struct {

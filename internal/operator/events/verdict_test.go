@@ -15,6 +15,15 @@ import (
 
 const oneKey = "payments:0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"
 
+// What a letter says is younger than the snapshot, which says nothing of it.
+func TestAccountsAreAsOf(t *testing.T) {
+	snapshot, tried := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), time.Date(2026, 11, 21, 12, 0, 5, 0, time.UTC)
+	life := Life{DeadLetters: []Letter{{Slot: "s", LastAt: tried}}}
+	require.Equal(t, tried, *life.AsOf(Account{Slot: "s", PublishedAt: &snapshot}))
+	require.Equal(t, snapshot, *life.AsOf(Account{Slot: "other", PublishedAt: &snapshot}))
+	require.Nil(t, life.AsOf(Account{Slot: "other"}), "it has not begun")
+}
+
 func TestJudge(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	row := &Row{AggregateID: "1"}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/terminal"
@@ -93,8 +94,17 @@ type GroupLetter struct {
 	DecidedBy  *string    `json:"decided_by,omitempty"`
 	DecidedWhy *string    `json:"decided_why,omitempty"`
 	ExpiresAt  *time.Time `json:"expires_at,omitempty"` // removed after that
+	Behind     int64      `json:"behind,omitempty"`     // letters of its key that are parked behind it
 
 	At Place `json:"-"`
+}
+
+// Standing is the state, and how many letters wait until it is settled.
+func (l GroupLetter) Standing() string {
+	if l.Behind == 0 {
+		return l.State
+	}
+	return l.State + ", " + label.Count(l.Behind, "letter waits behind it", "letters wait behind it")
 }
 
 // Why is the cause and the error, which may begin with it, cut to so many bytes.
@@ -108,7 +118,7 @@ func newGroupLetter(v consumerdb.ListGroupLettersRow) GroupLetter {
 		Group: v.ConsumerGroup, Place: at.String(), EventType: operator.Deref(v.EventType), Cause: v.Reason,
 		Error: v.Error, Attempts: v.Attempts,
 		State: v.State, Generation: v.Generation, KeptAt: v.CreatedAt.UTC(), SentAt: v.SentAt,
-		DecidedAt: v.DecidedAt, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, ExpiresAt: v.ExpiresAt, At: at,
+		DecidedAt: v.DecidedAt, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, ExpiresAt: v.ExpiresAt, Behind: v.Behind, At: at,
 	}
 	if v.EventID != nil {
 		l.Key = operator.KeyText(operator.Deref(v.Namespace), *v.EventID)

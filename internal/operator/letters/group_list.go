@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/migrations"
 )
@@ -13,6 +14,18 @@ import (
 type GroupList struct {
 	Letters []GroupLetter `json:"letters"`
 	More    bool          `json:"more"` // than the limit
+}
+
+// Behind says how many letters wait until those that are listed are settled.
+func (r *GroupList) Behind() string {
+	var n int64
+	for _, v := range r.Letters {
+		n += v.Behind
+	}
+	if n == 0 {
+		return ""
+	}
+	return label.Count(n, "letter waits", "letters wait")
 }
 
 // ReadGroups lists at most so many letters of groups that are in one of the states.
