@@ -15,7 +15,7 @@ $do$;
 -- rest_relay lets a relay rest or go on or, where routes are named, these of it, and writes
 -- down who said so, and why if that is given.
 -- +goose StatementBegin
-CREATE FUNCTION onceward.rest_relay(slot text, paused boolean, routes text[], reason text)
+CREATE OR REPLACE FUNCTION onceward.rest_relay(slot text, paused boolean, routes text[], reason text)
 RETURNS TABLE (relay text, rests boolean, resting_routes text[]) LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $rest$
 BEGIN
