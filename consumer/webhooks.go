@@ -64,9 +64,8 @@ func StripeWebhooks(pattern string) Class {
 
 // ShopifyWebhooks is the class of Shopify's webhooks. Their key is [record.TimelessKey]
 // of the header X-Shopify-Webhook-Id, their type X-Shopify-Topic, their Payload the
-// body. Shopify tries a delivery again 8 times
-// within 4 hours (shopify.dev, changelog of 2024-09-10), 48 hours before that
-// date; the window is 3 days.
+// body. Shopify tries a delivery again 8 times within 4 hours (shopify.dev, changelog
+// of 2024-09-10), 48 hours before that date; the window is 3 days.
 func ShopifyWebhooks(pattern string) Class {
 	return Class{Pattern: pattern, Window: 3 * 24 * time.Hour, Keyed: ByArrival}
 }

@@ -19,7 +19,8 @@ import (
 var placeholders = map[string]string{
 	"KEY": someKey, "PLACE": "orders.order/3@4711", "GAP": "0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a", "DAY": "2026-11-20", "FILE": "relay.yaml", "PREFIX": "onceward", "N": "orders",
 	"NAME": "orders", "GROUP": "billing", "PARTITION": "outbox_20261120", "…": "relay.yaml",
-	"/run/secrets/maintainer_dsn": "consumer.dsn",
+	"/run/secrets/maintainer_dsn":          "consumer.dsn",
+	"/run/secrets/consumer_maintainer_dsn": "consumer.dsn",
 }
 
 // shortened is a key as the pages show it.

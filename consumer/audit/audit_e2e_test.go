@@ -156,8 +156,8 @@ func TestAuditDoesNotJudgeLettersOfADayThatIsNotThere(t *testing.T) {
 			k.Exec(sql + detached)
 			report, err := audit.Check(k.T.Context(), k.Dial(migrations.RoleConsumer), audit.Config{})
 			require.NoError(k.T, err)
-			require.Equal(k.T, []string{"letter: 1 letters were not looked at, the first letter orders/0@1 of event " + hidden.String() +
-				": their claims are of days that are not attached, see hole and detached"}, report.Unfinished)
+			require.Equal(k.T, []string{"letter: 1 letter was not looked at, the first letter orders/0@1 of event " + hidden.String() +
+				": the claims are of days that are not attached, see hole and detached"}, report.Unfinished)
 			last := report.Findings[len(report.Findings)-1]
 			require.Equal(k.T, "letter letter orders/0@2 of event "+seen.String()+" 1", fmt.Sprint(last.Check, " ", last.Subject, " ", last.Count))
 		}

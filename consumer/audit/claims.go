@@ -12,6 +12,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/outbox"
@@ -259,7 +260,7 @@ func (a *audit) letters(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	if len(hidden) > 0 {
-		a.cut("letter", "%d letters were not looked at, the first %s: their claims are of days that are not attached, see hole and detached", len(hidden), hidden[0])
+		a.cut("letter", "%s not looked at, the first %s: the claims are of days that are not attached, see hole and detached", label.Count(len(hidden), "letter was", "letters were"), hidden[0])
 	}
 	found.report(a, "letter", "letters of events whose handler failed are open, and no claim says that the event is dead: it may have been applied by another delivery, "+
 		"or will be, and by the redrive again")

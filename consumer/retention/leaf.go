@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/terminal"
 )
@@ -245,7 +246,7 @@ func unsettled(ctx context.Context, q *consumerdb.Queries, l *partition.Leaf) ([
 	}
 	var reasons []string
 	if open > 0 {
-		reasons = append(reasons, fmt.Sprintf("%d of its events are open, with effects that nothing has ended: see `outboxctl fences list --all`", open))
+		reasons = append(reasons, label.Count(open, "of its events is open", "of its events are open")+", with effects that nothing has ended: see `outboxctl fences list --all`")
 	}
 	return reasons, nil
 }

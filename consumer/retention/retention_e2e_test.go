@@ -91,7 +91,7 @@ func TestRetentionGates(t *testing.T) {
 
 		k.Fence(inside, "PENDING", time.Second)
 		k.Letter(inside, 1, "handler", "open")
-		k.Became(retention.LeafWaiting, "1 of its events are open, with effects that nothing has ended: see `outboxctl fences list --all`")
+		k.Became(retention.LeafWaiting, "1 of its events is open, with effects that nothing has ended: see `outboxctl fences list --all`")
 		require.True(k.T, k.Exists(k.Leaf))
 		k.Exec("UPDATE onceward.fences SET status = 'COMPLETE', expires_at = now()")
 		k.Fence(claimstest.IDAt(k.Today), "PENDING", time.Second)

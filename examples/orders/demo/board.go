@@ -57,7 +57,7 @@ func (b *board) look(ctx context.Context) error {
 func (b *board) show(n, published int) {
 	line := fmt.Sprintf("%5.1fs enqueued=%d rolled_back=%d published=%d effects=%d duplicates_removed=%d lag=%d events",
 		time.Since(b.began).Seconds(), b.enqueued.Load(), b.rolledBack.Load(), published, b.shipped.Load(),
-		b.outcomes.duplicates.Load(), b.enqueued.Load()-int64(published))
+		b.outcomes.duplicates.Load(), max(0, b.enqueued.Load()-int64(published)))
 	if info, err := os.Stdout.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
 		fmt.Printf("\rdemo: %s   ", line)
 		if n%20 == 19 {

@@ -118,7 +118,8 @@ func newGroupLetter(v consumerdb.ListGroupLettersRow) GroupLetter {
 		Group: v.ConsumerGroup, Place: at.String(), EventType: operator.Deref(v.EventType), Cause: v.Reason,
 		Error: v.Error, Attempts: v.Attempts,
 		State: v.State, Generation: v.Generation, KeptAt: v.CreatedAt.UTC(), SentAt: v.SentAt,
-		DecidedAt: v.DecidedAt, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, ExpiresAt: v.ExpiresAt, Behind: v.Behind, At: at,
+		DecidedAt: v.DecidedAt, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, ExpiresAt: v.ExpiresAt, At: at,
+		Behind: v.Behind,
 	}
 	if v.EventID != nil {
 		l.Key = operator.KeyText(operator.Deref(v.Namespace), *v.EventID)
