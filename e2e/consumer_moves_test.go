@@ -265,20 +265,22 @@ func (m *mover) doDue(now time.Time) {
 func (m *mover) settle() {
 	m.doDue(time.Now().Add(time.Hour))
 	m.strayTaken()
-	least := int64(math.MaxInt64)
+	// What is left may grow, too: after a restore the groups are set back to their marks.
+	before, end := int64(math.MaxInt64), time.Now().Add(10*m.limit)
 	for deadline := time.Now().Add(m.limit); ; {
 		m.watch()
 		left := m.lags() + int64(m.undecided())
-		if left < least {
-			least, deadline = left, time.Now().Add(m.limit)
+		if left < before {
+			deadline = time.Now().Add(m.limit)
 		}
+		before = left
 		if left == 0 {
 			if m.found = m.check(); len(m.found) == 0 {
 				m.quiet++
 				return
 			}
 		}
-		if time.Now().After(deadline) {
+		if now := time.Now(); now.After(deadline) || now.After(end) {
 			m.found = append(m.check(), fmt.Sprintf("nothing has moved for %s after the last move: lag %d, %d letters and effects are undecided; at quiet moment %d, seed %d", m.limit, m.lags(), m.undecided(), m.quiet+1, m.seed))
 			return
 		}
