@@ -62,7 +62,7 @@ func TestAdoptKafkaGap(t *testing.T) {
 	exec(t, pool, `UPDATE onceward.relay_state SET kafka_met = 'new'`)
 	code, _, stderr = call(t, "adopt", "--kafka", "gap", "--reason", "moved")
 	require.NotZero(t, code)
-	require.Contains(t, stderr, "7 events in the outbox count as published and 1 are pending")
+	require.Contains(t, stderr, "7 events in the outbox count as published and 1 is pending")
 	require.Equal(t, before, states(), "nothing was done yet")
 
 	out := fine(t, "adopt", "--kafka", "gap", "--reason", "moved", "--yes")
