@@ -49,7 +49,6 @@ const (
 	dayDetached          pack = "closed day detached by hand, attached again and adopted"
 	// Changes of the environment.
 	topicMade          pack = "topic made"
-	topicsCreated      pack = "topics made by the tool"
 	topicRemoved       pack = "topic removed"
 	topicNarrowed      pack = "topic narrowed and widened"
 	partitionsAdded    pack = "partitions added"
@@ -88,7 +87,7 @@ func (a *accounting) moves() map[pack]func(step) bool {
 		haltSkipped:   func(step) bool { a.skipHalts(); return false }, // it is noted there
 		migratedAgain: a.migrate, rolesApplied: a.applyRoles,
 		commandInterrupted: a.interruptCommand, dayDetached: a.detachDay, relayRenamed: a.renameRelay,
-		topicMade: a.makeLateTopic, topicsCreated: a.createTopics, topicNarrowed: a.narrowTopic, partitionsAdded: a.addPartitions, modeChanged: a.changeMode, rightsTaken: a.takeRights,
+		topicMade: a.makeLateTopic, topicNarrowed: a.narrowTopic, partitionsAdded: a.addPartitions, modeChanged: a.changeMode, rightsTaken: a.takeRights,
 		badRow:            func(step) bool { return a.mistake("order", []byte("{}"), 4) },
 		impossibleTopic:   func(step) bool { return a.mistake("no topic!", []byte("{}"), 7) },
 		largeRow:          func(s step) bool { return a.mistake(a.kind(s), bytes.Repeat([]byte("x"), 1_200_000), 7) },
@@ -253,21 +252,6 @@ func (a *accounting) applyRoles(step) bool {
 
 func (a *accounting) makeLateTopic(s step) bool {
 	return a.makeTopic(kindsLate[s.target%uint64(len(kindsLate))])
-}
-
-// createTopics has the tool make all that are missing. It may have made some where it failed.
-func (a *accounting) createTopics(step) bool {
-	_, code := a.ctl("topics", "create", "--config", a.relays[0].config)
-	topics, err := a.admin.ListTopics()
-	if err != nil {
-		return code == 0
-	}
-	for _, kind := range kindsLate {
-		if _, listed := topics[a.topicOf(kind)]; listed {
-			a.made[kind] = true
-		}
-	}
-	return code == 0
 }
 
 func (a *accounting) narrowTopic(s step) bool {
