@@ -11,7 +11,6 @@ import (
 
 	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/consumer/internal/transaction"
-	"github.com/onceward/onceward/record"
 )
 
 // steps take deliveries through the same path: claim, apply, write, commit. Tests
@@ -247,7 +246,7 @@ func (s *steps) unhandled(ctx context.Context, ev Event, cause error) Delivery {
 
 // quarantine keeps a record that no handler can take.
 func (s *steps) quarantine(ctx context.Context, l letter) Delivery {
-	it := &item{ev: Event{Source: l.record.Source, Event: record.Event{AggregateID: string(l.record.Key)}}}
+	it := &item{ev: Event{Source: l.record.Source, raw: &l.record}}
 	_, err := s.inTx(ctx, s.processor.bounds.All, []*item{it}, func(tx pgx.Tx) (int, error) {
 		err := s.processor.letters.lookForParked(ctx, tx, []*item{it})
 		l.parked = it.parked
