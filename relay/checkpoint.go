@@ -148,7 +148,7 @@ func (s *session) finish(ctx context.Context) error {
 	if err := s.checkpoint(ctx, now, true); err != nil {
 		return err
 	}
-	if err := s.pump.Settle(ctx); err != nil {
+	if err := s.pump.Conclude(ctx); err != nil {
 		return err
 	}
 	return s.snapshots.publish(ctx, now.Marked)

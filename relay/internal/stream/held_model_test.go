@@ -183,7 +183,7 @@ func (m *idempotentModel) session(lives bool) {
 		m.kafka(rapid.Bool().Draw(m.t, "all is acknowledged"))
 		if m.p.Flush(m.t.Context()) == nil {
 			m.saved = save(m.t, m.p)
-			_ = m.p.Settle(m.t.Context()) // or it is cut off: the next session does it
+			_ = m.p.Conclude(m.t.Context()) // or it is cut off: the next session does it
 		}
 	}
 	ended, err := m.p.mode.ended()

@@ -195,7 +195,7 @@ func TestAStopInsideAReleaseKnowsWhatHasEnded(t *testing.T) {
 	require.Equal(t, ledger.Cursor{From: ledger.Place{Commit: 200, Ordinal: 2}}, s.Reach.Cursor)
 	save(t, p)
 	require.Len(t, p.held.keeper.(*table).rows, 4)
-	require.NoError(t, p.Settle(t.Context()))
+	require.NoError(t, p.Conclude(t.Context()))
 	require.Len(t, p.held.keeper.(*table).rows, 2, "what is published does not wait until the next start")
 }
 
@@ -221,7 +221,7 @@ func TestAStopBehindAReleaseLeavesNothingWaiting(t *testing.T) {
 	save(t, p)
 	rows := p.held.keeper.(*table)
 	require.Len(t, rows.rows, 1)
-	require.NoError(t, p.Settle(t.Context()))
+	require.NoError(t, p.Conclude(t.Context()))
 	require.Empty(t, rows.rows)
 	require.Empty(t, rows.lanes)
 	require.Nil(t, p.releases.current)

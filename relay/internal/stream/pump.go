@@ -222,10 +222,10 @@ func (p *Pump) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Settle writes down everywhere what the last checkpoint of a graceful stop has ended:
+// Conclude writes down everywhere what the last checkpoint of a graceful stop has ended:
 // it would be said to wait, or to be retried, until the next start. It comes after
 // [Pump.Flush] and that checkpoint.
-func (p *Pump) Settle(ctx context.Context) error {
+func (p *Pump) Conclude(ctx context.Context) error {
 	if p.releases.current != nil {
 		if err := p.releases.current.settled(ctx); err != nil {
 			return err
