@@ -255,10 +255,10 @@ func retentionCures(t *testing.T, c *cures) {
 		eventually(t, "the partition is dropped", time.Minute, func() bool { maintain(more...); return !there(daysAgo) })
 	}
 	const gate = "relay/retention/gate.go: outboxctl "
-	c.do(t, w, maintainerLogin, gate+`partitions maintain --drop-before --reason "…"`, says("are older than relay"))
+	c.do(t, w, maintainerLogin, gate+`partitions maintain --drop-before --reason "…"`, says("older than relay"))
 	gone(20, "--drop-before", "--reason", "told", "--yes")
 	require.Zero(t, w.published()[dropped])
-	c.do(t, w, operatorLogin, gate+`gap repair {} --reason "…"`, says("are older than relay", "--keep", "3"))
+	c.do(t, w, operatorLogin, gate+`gap repair {} --reason "…"`, says("older than relay", "--keep", "3"))
 	eventually(t, "it is published", 30*time.Second, func() bool { return w.published()[repaired] == 1 })
 	caughtUp(t, w, r)
 	gone(5, "--keep", "3")

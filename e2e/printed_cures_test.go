@@ -76,6 +76,7 @@ var ranElsewhere = map[string]string{
 	"relay/kafkatopics.go: outboxctl replay":                               "TestReplay, by time",
 	"migrations/outbox/00011_kafka.sql: outboxctl status":                  "it only looks",
 	"migrations/outbox/00012_attachings.sql: outboxctl status":             "TestRetireRelay",
+	"migrations/outbox/00015_rests.sql: outboxctl status":                  "it only looks",
 	"internal/operator/relays/problems.go: outboxctl retire --slot":        "TestRetireBesideTheOriginal",
 	"internal/partition/day.go: outboxctl audit":                           "it only looks; what it prints is run by TestADefaultPartitionIsTakenAway",
 	"internal/partition/taken.go: outboxctl partitions":                    "TestADetachedDayIsNamed",

@@ -65,6 +65,12 @@ type verdict struct {
 	beforeID    string // the same of before
 }
 
+// What is said of rows that are older than a relay.
+const (
+	olderRow  = "row is older than relay %s, which never published it"
+	olderRows = "rows are older than relay %s, which never published them"
+)
+
 // never says which rows the relay has not published and does not owe; empty: every
 // row is published.
 func (v verdict) never() (out []string) {
@@ -72,7 +78,7 @@ func (v verdict) never() (out []string) {
 		rows      int64
 		one, many string
 	}{
-		{v.before, "row is older than relay %s, which never published it", "rows are older than relay %s, which never published them"},
+		{v.before, olderRow, olderRows},
 		{v.given, "row was given up (gap accept, relay %s)", "rows were given up (gap accept, relay %s)"},
 		{v.discarded, "row is a discarded dead letter of relay %s", "rows are discarded dead letters of relay %s"},
 	} {
@@ -113,7 +119,7 @@ func (v verdict) missing(dropBefore bool) string {
 	case v.gap > 0:
 		return fmt.Sprintf("%[1]s of a gap of relay %[2]s: outboxctl gap show %[3]s, then outboxctl gap repair %[3]s --reason \"…\" or outboxctl gap accept %[3]s --reason \"…\"", label.Count(v.gap, "row is", "rows are"), v.relay, v.gapID)
 	case v.before > 0 && !dropBefore:
-		return fmt.Sprintf("%s older than relay %s, which never published them: outboxctl gap repair %s --reason \"…\" publishes them, outboxctl partitions maintain --drop-before --reason \"…\" drops them", label.Count(v.before, "row is", "rows are"), v.relay, v.beforeID)
+		return fmt.Sprintf(label.Count(v.before, olderRow, olderRows)+": outboxctl gap repair %s --reason \"…\" publishes, outboxctl partitions maintain --drop-before --reason \"…\" drops what is older", v.relay, v.beforeID)
 	}
 	return ""
 }
