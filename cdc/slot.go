@@ -31,8 +31,7 @@ func EnsureSlot(ctx context.Context, conn *pgx.Conn, cfg Config, existed bool) e
 		return fmt.Errorf("look up slot %s: %w", cfg.Slot, err)
 	}
 	if database != "" && !ours {
-		return &StartError{Code: codeSlotForeign, What: fmt.Sprintf("slot %s exists and is of database %q: slots are of the whole server, and some relay of that database uses it or did", cfg.Slot, database),
-			Cure: "give this relay another name, or another postgres.slot.name, if it has never run; one that has run begins anew under another slot, over the whole outbox"}
+		return slotElsewhere(cfg.Slot, database)
 	}
 	if plugin != "pgoutput" {
 		return &StartError{Code: codeSlotForeign, What: fmt.Sprintf("slot %s exists, but with plugin %s, where pgoutput is needed", cfg.Slot, plugin),
@@ -50,6 +49,26 @@ func EnsureSlot(ctx context.Context, conn *pgx.Conn, cfg Config, existed bool) e
 		return fmt.Errorf("%w: slot %s is being made by another process", ErrSlotActive, cfg.Slot)
 	}
 	return nil
+}
+
+// CheckSlotElsewhere says that the slot of this name is of another database, as beside a
+// copy of a database on the same server. [EnsureSlot] says it too: this asks it alone, for
+// what comes before and has a cure that would end in it.
+func CheckSlotElsewhere(ctx context.Context, conn *pgx.Conn, cfg Config) error {
+	var database string
+	err := conn.QueryRow(ctx, `SELECT database::text FROM pg_catalog.pg_replication_slots WHERE slot_name = $1 AND database <> pg_catalog.current_database()`, cfg.Slot).Scan(&database)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look for slot %s of another database: %w", cfg.Slot, err)
+	}
+	return slotElsewhere(cfg.Slot, database)
+}
+
+func slotElsewhere(slot, database string) error {
+	return &StartError{Code: codeSlotForeign, What: fmt.Sprintf("slot %s exists and is of database %q: slots are of the whole server, and some relay of that database uses it or did", slot, database),
+		Cure: "give this relay another name, or another postgres.slot.name, if it has never run; one that has run begins anew under another slot, over the whole outbox"}
 }
 
 // gapCure is for a slot whose relay has begun.

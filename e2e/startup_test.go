@@ -159,6 +159,19 @@ var startUpDefects = []startUpDefect{
 		require.NotContains(t, printed, "pg_drop_replication_slot")
 		inPostgres(`SELECT pg_drop_replication_slot('onceward_{relay}')`)(t, d)
 	}},
+	{name: "copy beside its original", code: "SLOT_FOREIGN", spoil: func(t *testing.T, d *defectiveStart) { // before the cure of PARTITION_FILLED, which would end in it
+		d.runOnce(t)
+		d.sql(t, `SELECT pg_drop_replication_slot('onceward_{relay}')`)
+		inPostgres(`SELECT pg_create_logical_replication_slot('onceward_{relay}', 'pgoutput')`)(t, d)
+		f := newFilledLeaf(t, d.w, 20)
+		fill, _ := f.fill()
+		d.sql(t, f.create(), fill, f.attach())
+	}, cure: func(t *testing.T, d *defectiveStart, printed string) {
+		require.NotContains(t, printed, "PARTITION_FILLED")
+		inPostgres(`SELECT pg_drop_replication_slot('onceward_{relay}')`)(t, d)
+		d.sql(t, `DROP TABLE onceward.`+newFilledLeaf(t, d.w, 20).name)
+		outboxctl(t, d.w.dsn(operatorLogin), "retire", "--slot", d.w.slot(), "--reason", "it is the original's", "--yes")
+	}},
 	{name: "restored elsewhere", code: "OTHER_SYSTEM", spoil: func(t *testing.T, d *defectiveStart) {
 		d.runOnce(t)
 		d.sql(t, `UPDATE onceward.relay_state SET system_identifier = '1'`)

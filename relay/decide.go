@@ -19,6 +19,8 @@ type Decision struct {
 	Detail string
 	// Advice says what somebody should do though it starts; empty: nothing.
 	Advice string
+	// Skipped: it was not looked at, because one before it keeps the relay from starting.
+	Skipped bool
 }
 
 // Decide says what [Relay.Run] would decide about the database before it streams:

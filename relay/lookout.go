@@ -83,7 +83,7 @@ func (l *lookout) run(ctx context.Context, health func(time.Time) Health) {
 }
 
 // close ends it. The row of a process that has ended as it should is removed; one
-// that is halted leaves its word.
+// that was halted leaves its word.
 func (l *lookout) close(ctx context.Context, last Health) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()

@@ -2,12 +2,15 @@ package relay
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/relay/internal/beginning"
+	"github.com/onceward/onceward/relay/internal/scripted"
 )
 
 // What decides whether a row is written at once is neither a figure, nor a time,
@@ -59,4 +62,41 @@ func TestHealthRowsFit(t *testing.T) {
 	require.NoError(t, json.Unmarshal(row.Waits, &waits))
 	require.NotContains(t, string(row.Waits), `\u0000`, "jsonb takes no such character")
 	require.LessOrEqual(t, len(processName+l.process), 63, "an application_name is not longer")
+}
+
+// A process that is halted and stopped leaves its words: whoever asks reads what it said,
+// and not what an older one did. That holds while it looks whether it is mended, too.
+func TestAHaltedProcessLeavesItsWords(t *testing.T) {
+	start := &cdc.StartError{Code: cdc.CodeSlotLost, What: "gone", Cure: "mend it"}
+	for name, c := range map[string]struct {
+		state  State
+		looks  bool
+		leaves bool
+	}{
+		"halted": {StateHalted, false, true}, "halted, in a look": {StateHalted, true, true},
+		"streaming": {StateStreaming, false, false}, "in backoff": {StateBackoff, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := scripted.New(t)
+			db.On("HealthAllowed", func([]string) scripted.Reply { return scripted.One(true) })
+			var said []string
+			db.On("SaveHealth", func(args []string) scripted.Reply { said = args; return scripted.Reply{Changed: 1} })
+			r := testRelay(t, func(cfg *Config) { cfg.Postgres.DSN = db.DSN() })
+			r.vitals.enter(c.state, start, after(1))
+			r.lookout.show(t.Context(), r.vitals.health(after(2)), after(2))
+			require.NotEmpty(t, said)
+			if c.looks {
+				r.vitals.enter(StateConnecting, nil, after(10))
+				r.vitals.try(WaitPostgres, "connect", after(10))
+			}
+			r.vitals.enter(StateStopped, nil, after(11))
+			require.Equal(t, StateStopped, r.state(), "the pages and metrics say that it has ended")
+			r.lookout.close(t.Context(), r.vitals.last(after(12)))
+			require.Equal(t, !c.leaves, slices.Contains(scripted.Names(db.Log()), "RemoveHealth"))
+			if c.leaves {
+				require.Contains(t, said, "halted")
+				require.Contains(t, said, cdc.CodeSlotLost)
+			}
+		})
+	}
 }

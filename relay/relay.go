@@ -128,7 +128,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	r.over.Store(err != nil)
 	stop()
 	done.Wait()
-	r.lookout.close(ctx, r.Health())
+	r.lookout.close(ctx, r.vitals.last(time.Now()))
 	return err
 }
 

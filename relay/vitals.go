@@ -67,6 +67,7 @@ type vitals struct {
 	state State
 	since time.Time
 	err   error
+	ended *Health // what it said last, where it was halted when it was stopped
 
 	down    time.Time // since when there is no session; zero while there is one
 	blamed  string    // what the last session failed of
@@ -86,6 +87,10 @@ func newVitals(relay string, now time.Time) *vitals {
 func (v *vitals) enter(s State, err error, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if s == StateStopped && v.state == StateHalted {
+		last := v.now(now)
+		v.ended = &last
+	}
 	if s == StateConnecting {
 		v.opening = true
 		if v.state == StateStandby || v.state == StateHalted {
@@ -166,6 +171,21 @@ func (v *vitals) over() {
 func (v *vitals) health(now time.Time) Health {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	return v.now(now)
+}
+
+// last returns what is left of a process that ends. One that was halted has not mended
+// what halted it by being stopped, whether it was looking again at that moment or not.
+func (v *vitals) last(now time.Time) Health {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ended != nil {
+		return *v.ended
+	}
+	return v.now(now)
+}
+
+func (v *vitals) now(now time.Time) Health {
 	h := Health{State: v.state, Since: v.since}
 	if v.err != nil {
 		h.Error = v.err.Error()

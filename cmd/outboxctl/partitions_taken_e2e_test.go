@@ -57,7 +57,12 @@ func TestADetachedDayIsNamed(t *testing.T) {
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, stdout, "made 1 partition: "+day(13))
 	require.True(t, covered(13))
-	cure = regexp.MustCompile(`ALTER TABLE [^;]*;`).FindString(stderr)
+	cures := regexp.MustCompile(`ALTER TABLE [^;]*;`).FindAllString(stderr, -1)
+	require.Len(t, cures, 2, stderr)
+	require.Contains(t, cures[0], `ATTACH PARTITION "onceward"."`+day(0)+`"`, "what keeps its events in the account comes first")
+	require.Regexp(t, "ATTACH .*`outboxctl partitions adopt NAME .*no command finds its events any more: ALTER TABLE .* RENAME", stderr)
+	exec(t, pool, cures[0]+" ALTER TABLE onceward.outbox DETACH PARTITION onceward."+day(0))
+	cure = cures[1]
 	require.Equal(t, `ALTER TABLE "onceward"."`+day(0)+`" RENAME TO "`+day(0)+`_detached";`, cure, stderr)
 	exec(t, pool, cure)
 	require.Contains(t, fine(t, "partitions", "maintain"), "made ")

@@ -14,7 +14,7 @@ func retireCommand() *cli.Command {
 		Usage: "forget a relay that is gone for good, so that nothing waits for it",
 		Description: "Retention keeps what any relay of the database has not published. A relay that was renamed or taken down for\n" +
 			"good is forgotten by this command, with its gaps and what it had published. Dead letters that wait are discarded, and\n" +
-			"discarded ones stay readable.\n" +
+			"discarded ones stay readable. So is one that was started by mistake and has never begun.\n" +
 			"Its slot must be gone: it would pin the log, and a relay that used it would begin anew. A slot of that name in another\n" +
 			"database of the server is not its own and is left alone.",
 		Flags:  append([]cli.Flag{reasonFlag(), yesFlag()}, relayFlags()...),
@@ -31,11 +31,7 @@ func retireRelay(c *cli.Context) error {
 		return err
 	}
 	return order(c, reason, func(db *operator.Database) (operator.Order[*binding.Retired], error) {
-		state, err := theRelay(c, db)
-		if err != nil {
-			return nil, err
-		}
-		return binding.PlanRetire(c.Context, db, state)
+		return binding.PlanRetire(c.Context, db, c.String("relay"), c.String("slot"))
 	}, printRetired)
 }
 

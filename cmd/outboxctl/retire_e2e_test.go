@@ -107,3 +107,50 @@ func TestRetireBesideTheOriginal(t *testing.T) {
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1), (SELECT count(*) FROM onceward.relay_state)", slot).Scan(&left, &relays))
 	require.Equal(t, []int{1, 0}, []int{left, relays})
 }
+
+// TestRetireWhatNeverBegan: a relay that was started under a wrong name, and asked, is only
+// what its process said. Nobody can start it any more to end the problem: it is forgotten by
+// the command that status prints, not while its process lives, and with no right on rows.
+func TestRetireWhatNeverBegan(t *testing.T) {
+	pool, dsn := newDatabase(t)
+	prefix := "ctl-" + pool.Config().ConnConfig.Database
+	fine(t, "migrate", "roles", "--side", "outbox", "--prefix", prefix, "--apply")
+	fine(t, "migrate", "up", "--side", "outbox")
+	process := "h/1/" + pool.Config().ConnConfig.Database
+	halted := func(slot, relay string) {
+		exec(t, pool, `INSERT INTO onceward.relay_health (slot, process, relay, state, since, code, detail, waits)
+			VALUES ($1, $2, $3, 'halted', now(), 'OUTBOX_NOT_EMPTY', 'x', '[]')`, slot, process, relay)
+	}
+	halted("onceward_second", "second")
+	loginAs(t, pool, dsn, prefix+"_operator")
+	command := regexp.MustCompile("`outboxctl (retire [^`]*)`").FindStringSubmatch(wrong(t, "status"))
+	require.NotNil(t, command)
+	args := strings.Fields(strings.ReplaceAll(command[1], `"…"`, "typo"))
+	_, _, stderr := call(t, args...)
+	require.Contains(t, stderr, "forget relay second (slot onceward_second), which has never begun")
+
+	alive, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	_, err = alive.Exec(t.Context(), "SET application_name = 'onceward process "+process+"'")
+	require.NoError(t, err)
+	code, _, stderr := call(t, append(args, "--yes")...)
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "a process of relay second lives: stop it first")
+	_, err = alive.Exec(t.Context(), "RESET application_name")
+	require.NoError(t, err)
+	alive.Release()
+
+	require.Contains(t, fine(t, append(args, "--yes")...), "relay second is forgotten")
+	require.NotContains(t, fine(t, "status"), "second")
+	code, _, stderr = call(t, append(args, "--yes")...)
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "no relay has run on this database yet")
+
+	halted("onceward_first", "first")
+	halted("onceward_third", "third")
+	exec(t, pool, `INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication)
+		VALUES ('onceward_first', 'first', 'd', '1', 1, '0/1', 'p')`)
+	require.Contains(t, fine(t, "retire", "--relay", "first", "--reason", "moved", "--yes"), "relay first is forgotten")
+	require.Equal(t, []string{"third"}, column[string](&installation{t: t, pool: pool}, "SELECT relay FROM onceward.relay_health"), "or it would come back as one that has not begun")
+	require.Contains(t, fine(t, "retire", "--relay", "third", "--reason", "typo", "--yes"), "relay third is forgotten")
+}

@@ -24,6 +24,7 @@ type TakenError struct {
 	Table  string // "schema.table"
 	Names  []string
 	toMend []string // statements for each
+	again  []string // what attaches again those whose events would leave the account by it
 	as     string   // who may do that
 }
 
@@ -34,8 +35,19 @@ func (e *TakenError) Error() string {
 	for i, name := range e.Names {
 		names[i] = Sibling(e.Table, name)
 	}
-	return fmt.Sprintf("%v: %s exists and is not attached, so that its day cannot be made. To mend it, which keeps its rows, as %s: %s then `outboxctl partitions maintain%s`",
-		ErrTaken, strings.Join(names, ", "), e.as, strings.Join(e.toMend, " "), map[bool]string{true: " --side consumer"}[e.Table == claims])
+	return fmt.Sprintf("%v: %s exists and is not attached, so that its day cannot be made. To mend it, which keeps its rows, as %s: %s%s then `outboxctl partitions maintain%s`",
+		ErrTaken, strings.Join(names, ", "), e.as, e.better(), strings.Join(e.toMend, " "),
+		map[bool]string{true: " --side consumer"}[e.Table == claims])
+}
+
+// better is what to do rather than to rename a table that has events: no command finds
+// what is in one that is not attached.
+func (e *TakenError) better() string {
+	if len(e.again) == 0 {
+		return ""
+	}
+	return strings.Join(e.again, " ") + " and, for each of which a relay then says PARTITION_FILLED, `outboxctl partitions adopt NAME --reason \"…\"` (its events are published once more); " +
+		"or, so that no command finds its events any more: "
 }
 
 // Unwrap returns [ErrTaken].
@@ -87,6 +99,9 @@ func free(ctx context.Context, q Querier, table string, existing, todo []Partiti
 		}
 		taken.Names = append(taken.Names, p.Name)
 		taken.toMend = append(taken.toMend, cure(table, p, others[i], others, needed))
+		if table == events && others[i].Alike && !needed {
+			taken.again = append(taken.again, cure(table, p, others[i], others, true))
+		}
 	}
 	return can, taken, nil
 }

@@ -38,7 +38,52 @@ REVOKE ALL ON FUNCTION onceward.rest_relay(text, boolean, text[], text) FROM PUB
 COMMENT ON FUNCTION onceward.rest_relay(text, boolean, text[], text) IS
   'Pauses or resumes a relay or, where routes are named, these of it. Written down in relay_actions, by route; the relay itself is the empty target.';
 
+-- retire_relay as it was, but that a relay that never began is forgotten too: there is but
+-- what its processes said of themselves. What dead ones said goes with any relay.
+-- +goose StatementBegin
+DO $do$
+BEGIN
+  EXECUTE pg_catalog.replace(pg_catalog.replace(pg_catalog.pg_get_functiondef('onceward.retire_relay(text, text)'::regprocedure),
+    ' FOR UPDATE;
+  IF NOT FOUND THEN', ' FOR UPDATE;
+  IF NOT FOUND AND pg_catalog.to_regclass(''onceward.relay_health'') IS NOT NULL THEN
+    SELECT pg_catalog.max(h.relay) INTO relay_name FROM onceward.relay_health AS h WHERE h.slot = retire_relay.slot;
+    IF EXISTS (SELECT FROM onceward.relay_health AS h JOIN pg_catalog.pg_stat_activity AS a ON a.application_name = ''onceward process '' || h.process WHERE h.slot = retire_relay.slot) THEN
+      RAISE EXCEPTION ''a process of relay % lives: stop it first'', relay_name USING ERRCODE = ''OW006'';
+    END IF;
+  END IF;
+  IF relay_name IS NULL THEN'),
+    '  DELETE FROM onceward.relay_state AS r WHERE', '  IF pg_catalog.to_regclass(''onceward.relay_health'') IS NOT NULL THEN
+    DELETE FROM onceward.relay_health AS h WHERE h.slot = retire_relay.slot
+      AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.application_name = ''onceward process '' || h.process);
+  END IF;
+  DELETE FROM onceward.relay_state AS r WHERE');
+END
+$do$;
+-- +goose StatementEnd
+
 -- +goose Down
+-- +goose StatementBegin
+DO $do$
+BEGIN
+  EXECUTE pg_catalog.replace(pg_catalog.replace(pg_catalog.pg_get_functiondef('onceward.retire_relay(text, text)'::regprocedure),
+    ' FOR UPDATE;
+  IF NOT FOUND AND pg_catalog.to_regclass(''onceward.relay_health'') IS NOT NULL THEN
+    SELECT pg_catalog.max(h.relay) INTO relay_name FROM onceward.relay_health AS h WHERE h.slot = retire_relay.slot;
+    IF EXISTS (SELECT FROM onceward.relay_health AS h JOIN pg_catalog.pg_stat_activity AS a ON a.application_name = ''onceward process '' || h.process WHERE h.slot = retire_relay.slot) THEN
+      RAISE EXCEPTION ''a process of relay % lives: stop it first'', relay_name USING ERRCODE = ''OW006'';
+    END IF;
+  END IF;
+  IF relay_name IS NULL THEN', ' FOR UPDATE;
+  IF NOT FOUND THEN'),
+    '  IF pg_catalog.to_regclass(''onceward.relay_health'') IS NOT NULL THEN
+    DELETE FROM onceward.relay_health AS h WHERE h.slot = retire_relay.slot
+      AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.application_name = ''onceward process '' || h.process);
+  END IF;
+  DELETE FROM onceward.relay_state AS r WHERE', '  DELETE FROM onceward.relay_state AS r WHERE');
+END
+$do$;
+-- +goose StatementEnd
 DROP FUNCTION onceward.rest_relay(text, boolean, text[], text);
 -- +goose StatementBegin
 DO $do$

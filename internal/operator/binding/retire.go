@@ -41,14 +41,21 @@ type retireOrder struct {
 	question string
 }
 
-// PlanRetire refuses while the relay's slot is there, and counts what it owes. It changes
-// nothing.
-func PlanRetire(ctx context.Context, db *operator.Database, state relays.State) (operator.Order[*Retired], error) {
+// PlanRetire finds the relay by its name or its slot, refuses while its slot is there, and
+// counts what it owes. It changes nothing.
+func PlanRetire(ctx context.Context, db *operator.Database, name, slot string) (operator.Order[*Retired], error) {
+	state, err := relays.FindToForget(ctx, db, name, slot)
+	if err != nil {
+		return nil, err
+	}
 	elsewhere, err := slotToRetire(ctx, db, state.Slot)
 	if err != nil {
 		return nil, err
 	}
 	report := &Retired{Relay: state.Relay, Slot: state.Slot, SlotOf: elsewhere}
+	if relays.NotBegun(state) {
+		return &retireOrder{report, fmt.Sprintf("forget relay %s (slot %s), which has never begun: what its processes said of themselves", state.Relay, state.Slot)}, nil
+	}
 	for of, n := range map[string]*int{states.Pending: &report.Pending, states.Waiting: &report.Waiting,
 		states.Gap: &report.InGaps} {
 		if *n, err = events.CountOwed(ctx, db, state.Slot, of, maxOwedShown); err != nil {

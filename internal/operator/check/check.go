@@ -150,7 +150,10 @@ func (r *run) postgres(ctx context.Context) {
 			if v.Cure == "" {
 				v.Cure = d.Advice
 			}
-			if d.Code != "" || d.Advice != "" {
+			switch {
+			case d.Skipped:
+				v.Status = Skipped
+			case d.Code != "" || d.Advice != "":
 				v.Status = Warning
 			}
 			found = append(found, v)
@@ -171,11 +174,13 @@ func (r *run) postgres(ctx context.Context) {
 }
 
 // replication connects as the session would that streams, unless one of this relay
-// does: it has its walsender.
+// does: it has its walsender. Slots are of the whole server: one of another database, as
+// beside a copy, is another relay's.
 func replication(ctx context.Context, conn *pgx.Conn, cfg *relay.Config) Verdict {
 	const name = "replication connection"
 	var active bool
-	err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1 AND active)`, cfg.SlotName()).Scan(&active)
+	err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1 AND active
+		AND database = pg_catalog.current_database())`, cfg.SlotName()).Scan(&active)
 	if err != nil {
 		return failure(name, err)
 	}

@@ -3,8 +3,11 @@
 package check_test
 
 import (
+	"context"
 	"testing"
 
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -99,6 +102,60 @@ func TestCheckDecidesWhatRunDecides(t *testing.T) {
 		})
 	}
 }
+
+// A dump that was restored beside its original, whose relay runs: the slot and the
+// walsender are the original's, and that is said before what has a cure that would end in
+// it. What is not looked at is named.
+func TestACopyBesideItsOriginalIsSeen(t *testing.T) {
+	original, own := ranBefore(t)
+	execute(t, original, `INSERT INTO onceward.controls (control_id, action, letter_id, reason) VALUES (gen_random_uuid(), 'retry', gen_random_uuid(), 'log')`)
+	conf, err := pgconn.ParseConfig(original.Config().ConnString())
+	require.NoError(t, err)
+	conf.RuntimeParams["replication"] = "database"
+	streams, err := pgconn.ConnectConfig(t.Context(), conf)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = streams.Close(context.Background()) })
+	require.NoError(t, pglogrepl.StartReplication(t.Context(), streams, own.SlotName(), 0,
+		pglogrepl.StartReplicationOptions{PluginArgs: []string{"proto_version '1'", "publication_names 'onceward_orders'"}}))
+	require.Equal(t, "a process of this relay has it", named(t, check.Run(t.Context(), own, nil), "replication connection").Detail)
+
+	pool, cfg := ready(t)
+	cfg.Postgres.Slot.Name = own.SlotName()
+	_, err = pool.Exec(t.Context(), `INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication)
+		SELECT $1, 'orders', 'd', system_identifier, 1, '0/1', 'onceward_orders' FROM pg_control_system()`, own.SlotName())
+	require.NoError(t, err)
+	execute(t, pool, `INSERT INTO onceward.published_snapshots SELECT slot, '5:5:', now() FROM onceward.relay_state`)
+	execute(t, pool, attachFilled)
+	verdicts := check.Run(t.Context(), cfg, nil)
+	slot := named(t, verdicts, "replication slot")
+	require.Equal(t, []any{check.Failed, "SLOT_FOREIGN"}, []any{slot.Status, slot.Code}, slot.Detail)
+	require.Contains(t, slot.Detail, original.Config().ConnConfig.Database)
+	skipped := []string{"partitions since the last session", "system, timeline, checkpoint", "publication since the last session", "gaps", "mode and routes"}
+	for _, name := range skipped {
+		v := named(t, verdicts, name)
+		require.Equal(t, []any{check.Skipped, "the checks before it failed"}, []any{v.Status, v.Detail}, name)
+	}
+	connection := named(t, verdicts, "replication connection")
+	require.Equal(t, []any{check.OK, ""}, []any{connection.Status, connection.Detail}, "it is this database that was connected to")
+
+	cfg.Postgres.Slot.Name = "onceward_" + pool.Config().ConnConfig.Database // as after another name
+	execute(t, pool, `UPDATE onceward.relay_state SET slot = 'onceward_' || current_database();
+		UPDATE onceward.published_snapshots SET slot = 'onceward_' || current_database()`)
+	verdicts = check.Run(t.Context(), cfg, nil)
+	require.Equal(t, "PARTITION_FILLED", named(t, verdicts, skipped[0]).Code)
+	for _, name := range append(skipped[1:], "replication slot") {
+		require.Equal(t, check.Skipped, named(t, verdicts, name).Status, name)
+	}
+}
+
+// attachFilled attaches a partition that holds a row.
+const attachFilled = `DO $$ DECLARE leaf text; bound text; BEGIN
+	SELECT inhrelid::regclass::text, pg_get_expr(relpartbound, c.oid) INTO leaf, bound FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid
+		WHERE inhparent = 'onceward.outbox'::regclass AND relname = 'outbox_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD');
+	EXECUTE 'ALTER TABLE onceward.outbox DETACH PARTITION ' || leaf;
+	EXECUTE 'INSERT INTO ' || leaf || ' (id, namespace, aggregate_type, aggregate_id, event_type, tx_id, seq) VALUES
+		((lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, ''0'') || ''70008000000000000001'')::uuid, ''n'', ''t'', ''a'', ''e'', ''4'', 1)';
+	EXECUTE 'ALTER TABLE onceward.outbox ATTACH PARTITION ' || leaf || ' ' || bound; END $$`
 
 func TestAGapThatIsUndecidedIsSeen(t *testing.T) {
 	pool, cfg := ranBefore(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/onceward/onceward/internal/operator"
@@ -21,6 +22,37 @@ func Find(ctx context.Context, db *operator.Database, name, slot string) (State,
 	if err != nil {
 		return State{}, fmt.Errorf("look for relays: %w", operator.Explain(err, migrations.Outbox))
 	}
+	return choose(states, name, slot)
+}
+
+// FindToForget finds the relay that is meant, also among those that have not begun: of
+// these there is nothing but the name, the slot and what their processes said.
+func FindToForget(ctx context.Context, db *operator.Database, name, slot string) (State, error) {
+	state, begun := Find(ctx, db, name, slot)
+	if begun == nil {
+		return state, nil
+	}
+	q := outboxdb.New(db)
+	states, err := q.RelayStates(ctx)
+	if err != nil {
+		return State{}, begun
+	}
+	processes, err := Processes(ctx, q)
+	if err != nil {
+		return State{}, begun
+	}
+	for _, p := range processes {
+		if !slices.ContainsFunc(states, func(s State) bool { return s.Slot == p.Slot }) {
+			states = append(states, State{Slot: p.Slot, Relay: p.Relay})
+		}
+	}
+	return choose(states, name, slot)
+}
+
+// NotBegun reports whether a relay that was found has but what its processes said.
+func NotBegun(state State) bool { return state.SystemIdentifier == "" }
+
+func choose(states []State, name, slot string) (State, error) {
 	var names []string
 	var meant []State
 	for _, v := range states {

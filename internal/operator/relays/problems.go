@@ -21,7 +21,8 @@ func (r *Relay) Problems() []operator.Problem {
 		add("slot-unknown", "slot %s keeps %s of WAL and no relay knows it; if it is not just being made, and no relay uses it: SELECT pg_catalog.pg_drop_replication_slot('%s'); "+
 			"as a superuser or a role with REPLICATION", r.Slot, terminal.Size(r.RetainedBytes), r.Slot)
 	case r.NotBegun && !r.lives():
-		add("no-process", "relay %s has not begun, and no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", r.Relay, r.lastReport())
+		add("no-process", "relay %s has not begun, and no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s; "+
+			"one that is not to begin is forgotten by `outboxctl retire --slot %s --reason \"…\"`", r.Relay, r.lastReport(), r.Slot)
 	case r.NotBegun: // what its processes wait for says more
 	case r.SlotOf != "" && !r.lives():
 		add("slot-elsewhere", "relay %[1]s: slot %[2]s is of database %[3]s and not this relay's, as beside a copy of a database: leave it alone; a relay of this database "+

@@ -95,6 +95,9 @@ func (s *Beginner) Prepare(ctx context.Context, source cdc.Config, found *GapErr
 	if err != nil {
 		return err
 	}
+	if err := cdc.CheckSlotElsewhere(ctx, s.state.Conn, source); err != nil {
+		return err
+	}
 	if err := s.refuseFilled(ctx, row); err != nil {
 		return err
 	}

@@ -26,6 +26,8 @@ type Decision struct {
 	Detail string
 	// Advice says what somebody should do though it starts; empty: nothing.
 	Advice string
+	// Skipped: it was not looked at, because one before it keeps the relay from starting.
+	Skipped bool
 }
 
 // inKafka is the mode, in relay_state, of a relay whose checkpoint is in Kafka.
@@ -39,15 +41,39 @@ func (s *Beginner) Decide(ctx context.Context, row outboxdb.RelayState, existed 
 	}
 	all := []Decision{{Name: "first start", Detail: "it has run before"}}
 	if err := s.sameSystem(ctx, row, true); err != nil {
-		return append(all, Decision{Name: "system, timeline, checkpoint", Err: err})
+		return append(append(all, Decision{Name: nameSystem, Err: err}),
+			skipped(namePublication, nameGaps, nameSlot, settings.Name)...)
+	}
+	source := cdc.Config{Slot: s.conf.Slot}
+	if err := cdc.CheckSlotElsewhere(ctx, s.state.Conn, source); err != nil {
+		return append(append(all, Decision{Name: nameSlot, Err: err}),
+			skipped(namePartitions, nameSystem, namePublication, nameGaps, settings.Name)...)
 	}
 	if err := s.Filled(ctx); err != nil {
-		return append(all, Decision{Name: "partitions since the last session", Err: err})
+		return append(append(all, Decision{Name: namePartitions, Err: err}),
+			skipped(nameSystem, namePublication, nameGaps, nameSlot, settings.Name)...)
 	}
 	left, err := s.wouldBind(ctx, row)
 	_, _, gaps := s.LoadGaps(ctx)
-	return append(all, s.decided(ctx, "system, timeline, checkpoint", left, err),
-		s.decided(ctx, "publication since the last session", "", s.wouldTrust(ctx)), Decision{Name: "gaps", Err: gaps}, s.wouldEnsure(ctx), settings)
+	return append(all, s.decided(ctx, nameSystem, left, err),
+		s.decided(ctx, namePublication, "", s.wouldTrust(ctx)), Decision{Name: nameGaps, Err: gaps}, s.wouldEnsure(ctx), settings)
+}
+
+// Names of decisions.
+const (
+	nameSystem      = "system, timeline, checkpoint"
+	namePartitions  = "partitions since the last session"
+	namePublication = "publication since the last session"
+	nameGaps        = "gaps"
+	nameSlot        = "replication slot"
+)
+
+// skipped names the decisions that are not looked at.
+func skipped(names ...string) (all []Decision) {
+	for _, name := range names {
+		all = append(all, Decision{Name: name, Skipped: true, Detail: "the checks before it failed"})
+	}
+	return all
 }
 
 // firstStart says what becomes of the rows that the table holds already.
@@ -102,7 +128,7 @@ func (s *Beginner) decided(ctx context.Context, name, detail string, err error) 
 
 // wouldEnsure is ensureSlot without making or dropping one.
 func (s *Beginner) wouldEnsure(ctx context.Context) Decision {
-	const name = "replication slot"
+	const name = nameSlot
 	began, err := s.state.Began(ctx)
 	if err != nil {
 		return Decision{Name: name, Err: err}
