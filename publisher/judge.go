@@ -63,7 +63,7 @@ func (s *settings) replicas() int {
 
 // byHand is the command that makes a topic.
 func byHand(s *settings) string {
-	return fmt.Sprintf("create it with `kafka-topics.sh --bootstrap-server %s --create --topic {topic} --partitions %d --replication-factor %d` (one that was there before: with the partitions that it had, or its keys move)",
+	return fmt.Sprintf("create it with `outboxctl topics create --config FILE` or with `kafka-topics.sh --bootstrap-server %s --create --topic {topic} --partitions %d --replication-factor %d` (one that was there before: with the partitions that it had, or its keys move)",
 		s.Brokers[0], s.Topics.Partitions, s.replicas())
 }
 
