@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/pgconf"
 )
 
@@ -316,7 +317,6 @@ func checkPartitions(ctx context.Context, conn *pgx.Conn, _ Config) error {
 func DefaultPartition(name string) *StartError {
 	return &StartError{
 		Code: CodeDefaultPartition, What: fmt.Sprintf("onceward.outbox has a DEFAULT partition, %s; no partition can be made beside its rows, and none goes", name),
-		Cure: fmt.Sprintf("ALTER TABLE onceward.outbox DETACH PARTITION %s; then run outboxctl partitions maintain, which makes the partitions of these days. "+
-			"Its rows come by the stream all the same: when the relay has caught up, enqueue again by outbox.Enqueue only those that are not in their topics, and drop it", name),
+		Cure: partition.DetachDefault(name),
 	}
 }

@@ -39,7 +39,7 @@ var kinds = []kind{
 	{
 		classRoute,
 		[]error{sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge},
-		"the broker refused a whole batch as too large: max.message.bytes of the topic is below max_message_bytes = {max} of the relay; " +
+		"the broker refused a whole batch as too large: max.message.bytes of the topic is below kafka.max_message_bytes = {max} of the relay; " +
 			"raise the one or lower the other (and allow DESCRIBE_CONFIGS on the topic, so that this is seen before)",
 	},
 	{

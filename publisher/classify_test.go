@@ -103,6 +103,7 @@ func TestJudgementOfTopics(t *testing.T) {
 		"no leader, but there": {&sarama.TopicMetadata{Partitions: three, Err: sarama.ErrLeaderNotAvailable}, 0, false, ""},
 		"left out":             {nil, 0, false, "does not exist"},
 		"unknown":              {&sarama.TopicMetadata{Err: sarama.ErrUnknownTopicOrPartition}, 0, false, "kafka-topics.sh --bootstrap-server kafka-1:9093 --create --topic t "},
+		"unknown, first":       {&sarama.TopicMetadata{Err: sarama.ErrUnknownTopicOrPartition}, 0, false, "create it with `outboxctl topics create --config FILE` or with `kafka-topics.sh "},
 		"invisible":            {&sarama.TopicMetadata{Err: sarama.ErrTopicAuthorizationFailed}, 0, false, "User:ANONYMOUS"},
 		"read only":            {&sarama.TopicMetadata{Partitions: three, TopicAuthorizedOperations: 1<<3 | 1<<8}, 0, false, "may not be written"},
 		"empty":                {&sarama.TopicMetadata{Err: sarama.ErrLeaderNotAvailable}, 0, false, "no partitions"},

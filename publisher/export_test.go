@@ -15,11 +15,10 @@ import (
 
 // Names that the tests outside the package may use.
 var (
-	Murmur2      = murmur2
-	Glob         = glob
-	InvalidTopic = invalidTopic
-	BatchLimit   = batchLimit
-	MaxOrigins   = maxOrigins
+	Murmur2    = murmur2
+	Glob       = glob
+	BatchLimit = batchLimit
+	MaxOrigins = maxOrigins
 )
 
 // Defaults that the tests outside the package may use.

@@ -63,13 +63,18 @@ func (s *settings) replicas() int {
 
 // byHand is the command that makes a topic.
 func byHand(s *settings) string {
-	return fmt.Sprintf("create it with `kafka-topics.sh --bootstrap-server %s --create --topic {topic} --partitions %d --replication-factor %d` (one that was there before: with the partitions that it had, or its keys move)",
+	return fmt.Sprintf("create it with `outboxctl topics create --config FILE` or with `kafka-topics.sh --bootstrap-server %s --create --topic {topic} --partitions %d --replication-factor %d` (one that was there before: with the partitions that it had, or its keys move)",
 		s.Brokers[0], s.Topics.Partitions, s.replicas())
 }
 
 // narrowCure is what to do about a topic that takes less than a batch.
 func narrowCure(s *settings, name string) string {
-	return fmt.Sprintf("raise it with `kafka-configs.sh --bootstrap-server %s --alter --entity-type topics --entity-name %s --add-config max.message.bytes=%d`, or lower max_message_bytes of the relay and start it again",
+	return raiseLimit(s, name) + ", or lower kafka.max_message_bytes of relay.yaml and start the relay again"
+}
+
+// raiseLimit is the command that lets a topic take all that the relay sends.
+func raiseLimit(s *settings, name string) string {
+	return fmt.Sprintf("raise it with `kafka-configs.sh --bootstrap-server %s --alter --entity-type topics --entity-name %s --add-config max.message.bytes=%d`",
 		s.Brokers[0], name, s.MaxMessageBytes)
 }
 

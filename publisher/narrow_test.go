@@ -94,6 +94,7 @@ func TestRecordBeyondTheTopicsLimitIsPoison(t *testing.T) {
 		require.Less(t, refused.Limit, 50_000)
 		require.Contains(t, refused.Detail, "at most 50000 bytes")
 		require.Contains(t, refused.Detail, "--add-config max.message.bytes=1000000")
+		require.NotContains(t, refused.Detail, "lower", "a lower limit of the relay takes it no more")
 		publishNumbered(t, p, "a", 2, 2)
 		require.ErrorIs(t, p.Publish(t.Context(), event(3, "a", strings.Repeat("x", 1_000_000))), publisher.ErrRecord)
 

@@ -225,7 +225,7 @@ func (p *placer) fit(ctx context.Context, r *pending, t *topic, state *topicStat
 			Reason: reason + "; whether that limit still holds could not be asked", Cure: "it is asked again by itself once the brokers answer",
 		}
 	}
-	return &record.RowError{Field: "size", Size: r.size(), Limit: batchLimit(state.limit), Detail: fmt.Sprintf("topic %q %s; %s", t.name, reason, narrowCure(p.settings, t.name))}
+	return &record.RowError{Field: "size", Size: r.size(), Limit: batchLimit(state.limit), Detail: fmt.Sprintf("topic %q %s; %s", t.name, reason, raiseLimit(p.settings, t.name))}
 }
 
 // awaitTurn waits until the record's partition has nothing in flight, so that

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -159,9 +161,25 @@ func TestOversizeLeavesItsNeighboursAlone(t *testing.T) {
 	require.ErrorIs(t, err, publisher.ErrRecord)
 	require.Greater(t, refused.Size, refused.Limit)
 	require.Equal(t, publisher.BatchLimit(publisher.DefaultMaxMessageBytes), refused.Limit)
+	require.Contains(t, refused.Detail, "kafka.max_message_bytes = 1000000: raise that in relay.yaml to at least ")
+	require.Contains(t, refused.Detail, "and max.message.bytes of the topic")
 	require.NoError(t, p.Flush(within(t)))
 	require.Equal(t, []uint64{1, 3}, acks.all())
 	require.Equal(t, []string{"small-1", "small-2"}, c.values("shop.order"))
+}
+
+// The limit that a refusal asks for takes the record, and one byte less may not.
+func TestTheLimitThatIsNamedTakesTheRecord(t *testing.T) {
+	for _, payload := range []int{1_000_000, 2_000_000, 10_485_760} {
+		ev := event(0, "a", string(make([]byte, payload)))
+		var over *record.RowError
+		require.ErrorAs(t, publisher.CheckSize(ev, publisher.DefaultMaxMessageBytes), &over)
+		_, least, _ := strings.Cut(over.Detail, "to at least ")
+		limit, err := strconv.Atoi(strings.Fields(least)[0])
+		require.NoError(t, err, over.Detail)
+		require.NoError(t, publisher.CheckSize(ev, limit))
+		require.Error(t, publisher.CheckSize(ev, limit-3))
+	}
 }
 
 // Batches that cannot be compressed at all, filled to the limit, against topics

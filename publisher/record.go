@@ -122,8 +122,10 @@ func (r *pending) checkSize(maxBytes int) error {
 	if size <= limit {
 		return nil
 	}
+	least := (size+128)*1024/1023 + 1 // of which batchLimit is this size
 	return &record.RowError{
 		Field: "size", Size: size, Limit: limit,
-		Detail: fmt.Sprintf("%d bytes with key and headers, at most %d fit into a batch of max_message_bytes = %d", size, limit, maxBytes),
+		Detail: fmt.Sprintf("%d bytes with key and headers, at most %d fit into a batch of kafka.max_message_bytes = %d: raise that in relay.yaml to at least %d (at most 64MiB) and start the relay again, "+
+			"and max.message.bytes of the topic where it is below; or make the event smaller", size, limit, maxBytes, least),
 	}
 }

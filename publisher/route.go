@@ -129,7 +129,7 @@ const orElse = ", and the relay goes on by itself; or "
 
 // permit checks a topic name that a row may have made.
 func (r *router) permit(topic string) (string, error) {
-	if reason := invalidTopic(topic); reason != "" {
+	if reason := InvalidTopic(topic); reason != "" {
 		return "", &record.RowError{Field: "topic", Detail: fmt.Sprintf("%q %s", clip(topic), reason)}
 	}
 	if slices.Contains(r.reserved, topic) {
@@ -151,9 +151,9 @@ func (r *router) permit(topic string) (string, error) {
 	}
 }
 
-// invalidTopic says why Kafka, or we, would refuse a topic of this name; empty
+// InvalidTopic says why Kafka, or we, would refuse a topic of this name; empty
 // when it is fine. The rules are those of org.apache.kafka.common.internals.Topic.
-func invalidTopic(topic string) string {
+func InvalidTopic(topic string) string {
 	switch {
 	case topic == "":
 		return "is empty"

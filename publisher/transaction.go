@@ -66,8 +66,8 @@ func (c TransactionConfig) resolve() (TransactionConfig, error) {
 	if c.Group == "" {
 		return c, configError("TransactionConfig.Group", `""`, "required: one per slot, stable over restarts")
 	}
-	if invalidTopic(c.Topic) != "" {
-		return c, configError("TransactionConfig.Topic", fmt.Sprintf("%q", c.Topic), invalidTopic(c.Topic))
+	if InvalidTopic(c.Topic) != "" {
+		return c, configError("TransactionConfig.Topic", fmt.Sprintf("%q", c.Topic), InvalidTopic(c.Topic))
 	}
 	if c.Timeout < time.Second || c.Timeout > 15*time.Minute {
 		return c, configError("TransactionConfig.Timeout", c.Timeout, "want 1s to 15m")

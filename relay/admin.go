@@ -81,7 +81,8 @@ func (r *Relay) adminServer(metrics http.Handler) *http.Server {
 }
 
 // ServeAdmin serves [Relay.Handler] on admin.listen until ctx ends. It returns
-// nil at once when admin.listen is off.
+// nil at once when admin.listen is off, and a [*FieldError] for an address that it
+// cannot listen on.
 func (r *Relay) ServeAdmin(ctx context.Context, metrics http.Handler) error {
 	if r.cfg.Admin.Listen == "off" {
 		return nil
@@ -89,7 +90,7 @@ func (r *Relay) ServeAdmin(ctx context.Context, metrics http.Handler) error {
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", r.cfg.Admin.Listen)
 	if err != nil {
-		return fmt.Errorf("listen on admin.listen: %w; choose another address, or off", err)
+		return fmt.Errorf("%w: %w; choose another address, or off", &FieldError{"admin.listen", "cannot listen"}, err)
 	}
 	server := r.adminServer(metrics)
 	stop := context.AfterFunc(ctx, func() {

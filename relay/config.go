@@ -310,19 +310,22 @@ func Default() Config {
 // Validate checks what can be checked without a connection and without a file. The
 // error joins a [*FieldError] for each field that is wrong.
 func (c *Config) Validate() error {
-	found := slices.Concat(invalid(c), refusedByPublisher(c))
+	found := c.Invalid()
 	if len(found) == 1 {
 		return found[0]
 	}
 	return errors.Join(found...)
 }
 
+// Invalid lists what [Config.Validate] joins.
+func (c *Config) Invalid() []error { return slices.Concat(invalid(c), refusedByPublisher(c)) }
+
 // Problems lists all that keeps a relay of this configuration from being made: what
 // [Config.Validate] refuses, and what is wrong with the files that are named, which it
 // reads. Of a file that cannot be read here the error wraps
 // the system's, a [syscall.Errno].
 func (c *Config) Problems() []error {
-	return slices.Concat(invalid(c), refusedByPublisher(c), wrongFiles(c))
+	return append(c.Invalid(), wrongFiles(c)...)
 }
 
 // SlotName returns the name of the replication slot.

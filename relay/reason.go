@@ -16,7 +16,6 @@ import (
 
 // Codes of what the health pages say, beside those of a [cdc.StartError].
 const (
-	codeConfig   = "CONFIG"
 	codeDSN      = "DSN"
 	codePostgres = "POSTGRES"
 	codeKafka    = "KAFKA"
@@ -24,6 +23,8 @@ const (
 	codeRival    = "RIVAL"
 	codeSession  = "SESSION_ENDED"
 
+	// CodeConfig: a setting is wrong, which a [*FieldError] names.
+	CodeConfig = "CONFIG"
 	// CodeHalted: an operator has to decide about an event or a topic.
 	CodeHalted = "HALTED"
 	// CodeCheckpointTopic: the topic of exactly-once mode is not as it must be.
@@ -54,7 +55,7 @@ func reason(state State, err error) (code, text string) {
 	case errors.As(err, &start):
 		return start.Code, label.Clip(start.What+". To mend it: "+start.Cure, maxReason)
 	case errors.As(err, &field):
-		return codeConfig, label.Clip(field.Error(), maxReason)
+		return CodeConfig, label.Clip(field.Error(), maxReason)
 	case errors.As(err, &topic):
 		return CodeCheckpointTopic, label.Clip(topic.Error(), maxReason)
 	case errors.As(err, &dsn):

@@ -119,6 +119,7 @@ func TestStatus(t *testing.T) {
 	require.Contains(t, fine(t, "status"), "no relay is known here")
 
 	enqueue(t, pool, "{}")
+	require.Contains(t, wrong(t, "status"), "! no relay is known, and onceward.outbox holds 1 event: nobody publishes")
 	exec(t, pool, "ANALYZE onceward.outbox")
 	exec(t, pool, "SELECT pg_create_logical_replication_slot('onceward_ctl', 'pgoutput')")
 	exec(t, pool, insertState, "onceward_ctl")

@@ -2,10 +2,9 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/urfave/cli/v2"
-
-	"slices"
 
 	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/internal/operator/states"
@@ -43,7 +42,8 @@ func decide(c *cli.Context, d letters.Decision) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Command.HelpName, err)
 	}
-	report, err := order.Await(c.Context, db, c.Duration("wait"))
+	tell := func(waiting string) { fmt.Fprintln(c.App.ErrWriter, waiting) } //nolint:errcheck // a terminal that is gone
+	report, err := order.Await(c.Context, db, c.Duration("wait"), tell)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/internal/secret"
+	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay"
 )
 
@@ -59,9 +60,10 @@ func pauseOrResume(c *cli.Context, paused bool) error {
 	if err := relayArguments(c); err != nil {
 		return err
 	}
-	switch {
-	case slices.Contains(routes, ""):
-		return usage("--route is empty; want a topic")
+	bad := func(t string) bool { return (paused || t == "") && publisher.InvalidTopic(t) != "" }
+	switch i := slices.IndexFunc(routes, bad); {
+	case i >= 0:
+		return usage("--route %s %s; want a topic", secret.Argument(routes[i]), publisher.InvalidTopic(routes[i]))
 	case c.Bool("force") && c.String("config") == "":
 		return usage("--force goes with --config: without it no topic is refused")
 	}

@@ -144,10 +144,8 @@ func printStatus(p *page, r *status.Report) {
 		if !v.SlotExists {
 			wal, retained, lag = "no slot", "-", "-"
 		}
-		rows = append(rows, []string{
-			orDash(v.Relay), v.Slot, orDash(v.Mode), strconv.FormatInt(v.Epoch, 10), orDash(v.ConfirmedLSN), pid, wal,
-			retained, lag,
-		})
+		rows = append(rows, []string{orDash(v.Relay), v.Slot, orDash(v.Mode), strconv.FormatInt(v.Epoch, 10),
+			orDash(v.ConfirmedLSN), pid, wal, retained, lag})
 	}
 	for _, l := range r.DeadLetters {
 		letters = append(letters, []string{l.Slot, l.State, strconv.FormatInt(l.Letters, 10)})

@@ -106,10 +106,12 @@ func TestTheReasonOfTheEndIsInTheLog(t *testing.T) {
 	code, _, stderr := call(t, nil, "run", "--config", writeConfig(t, config))
 	require.Equal(t, 1, code)
 	lines := strings.Split(strings.TrimSpace(stderr), "\n")
-	var last struct{ Level, Msg, Error string }
+	var last struct{ Level, Msg, Code, Error string }
 	require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-2]), &last), stderr)
 	require.Equal(t, "ERROR", last.Level)
+	require.Contains(t, last.Error, "config: admin.listen: cannot listen: ")
 	require.Contains(t, last.Error, "address already in use")
+	require.Equal(t, "CONFIG", last.Code, "and not that of the database, which does not answer either")
 }
 
 func TestDurationsOfTheLogHaveAUnit(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"runtime/debug"
@@ -55,11 +56,21 @@ func runCommand(environ []string, stderr *logWriter) *cli.Command {
 			group.Go(func() error { return r.Run(ctx) })
 			err = group.Wait()
 			if err != nil { // for who reads the log as JSON; a person reads the last line
-				log.Error("the relay ends", "code", r.Health().Code, "error", err)
+				log.Error("the relay ends", "code", endCode(r, err), "error", err)
 			}
 			return err
 		},
 	}
+}
+
+// endCode is the code of what ends the relay: that of its health speaks of the last
+// session, which knows nothing of a setting such as admin.listen.
+func endCode(r *relay.Relay, err error) string {
+	var field *relay.FieldError
+	if errors.As(err, &field) {
+		return relay.CodeConfig
+	}
+	return r.Health().Code
 }
 
 // besideQueues is what the relay needs beside the two queues: code, the

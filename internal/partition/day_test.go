@@ -126,6 +126,13 @@ func TestParseBound(t *testing.T) {
 
 	_, err = parseBound("public.events", "rest", "DEFAULT")
 	require.ErrorIs(t, err, ErrDefault)
+	for table, want := range map[string]string{
+		"onceward.outbox": "; ALTER TABLE onceward.outbox DETACH PARTITION rest; then run outboxctl partitions maintain,",
+		"public.events":   "; move its rows where they belong and drop it",
+		claims:            "`outboxctl audit` prints",
+	} {
+		require.ErrorContains(t, &DefaultError{Table: table, Partition: "rest"}, want)
+	}
 	_, err = parseBound("public.events", "hashed", "FOR VALUES WITH (modulus 4, remainder 0)")
 	require.ErrorContains(t, err, "hashed")
 }

@@ -33,17 +33,11 @@ func Check(path string, environ []string, settings ...string) (relay.Config, Rep
 	for _, err := range found.errs {
 		report.Problems = append(report.Problems, problem(err))
 	}
-	if found.unread {
-		return cfg, report, nil
-	}
-	for _, err := range cfg.Problems() {
-		var field *relay.FieldError
+	for _, err := range found.beyond(cfg.Problems()) {
 		var system syscall.Errno
-		switch {
-		case errors.As(err, &field) && found.explain(field.Field):
-		case errors.As(err, &system):
+		if errors.As(err, &system) {
 			report.Notes = append(report.Notes, err.Error()+"; what it holds is not checked")
-		default:
+		} else {
 			report.Problems = append(report.Problems, problem(err))
 		}
 	}

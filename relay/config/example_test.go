@@ -23,15 +23,16 @@ func ExampleLoad() {
 			fmt.Println(err)
 		}
 	}
-	write(`
+	const text = `
 name: orders
 postgres: {dsn: "host=db sslmode=verify-full"}
 kafka: {brokers: ["kafka-1:9093"]}
 routes: [{topic: "{namespace}.{aggregate_type}"}]
-`)
+`
+	write(text)
 	cfg, err := config.Load(file, nil)
 	fmt.Println(cfg.SlotName(), cfg.PublicationName(), err)
-	write("name: orders\nkafka: {broker: [kafka-1:9093]}\n")
+	write(strings.Replace(text, "brokers", "broker", 1))
 	_, err = config.Load(file, nil)
 	fmt.Println(strings.TrimPrefix(err.Error(), file+": "))
 	// Output:

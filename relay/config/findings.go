@@ -44,6 +44,18 @@ func (f *findings) mean(name, like, key string) {
 	}
 }
 
+// beyond is what of the values' errors is said of no key yet. Of what is no YAML nothing
+// is known.
+func (f *findings) beyond(wrong []error) []error {
+	if f.unread {
+		return nil
+	}
+	return slices.DeleteFunc(wrong, func(err error) bool {
+		var field *relay.FieldError
+		return errors.As(err, &field) && f.explain(field.Field)
+	})
+}
+
 // explain reports whether what is wrong with a key is said, or follows from what is.
 func (f *findings) explain(key string) bool {
 	return slices.ContainsFunc(f.keys, func(said string) bool {

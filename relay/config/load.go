@@ -28,8 +28,7 @@ const envPrefix = "ONCEWARD_"
 // it) over the file, and settings of the form key=value, from the command line,
 // over both; then it validates. postgres.dsn and postgres.dsn_file are one thing:
 // whichever comes later takes the place of both. An unknown key or variable is an
-// error that names the nearest known one; the error joins all that is wrong of one
-// step. A setting of postgres.dsn is refused: everybody on the machine can read a
+// error that names the nearest known one; the error joins all that is wrong. A setting of postgres.dsn is refused: everybody on the machine can read a
 // command line.
 func Load(path string, environ []string, settings ...string) (relay.Config, error) {
 	data, err := os.ReadFile(path) //nolint:gosec // G304: the operator names the file
@@ -45,10 +44,10 @@ func Load(path string, environ []string, settings ...string) (relay.Config, erro
 
 func parse(data []byte, environ []string, settings ...string) (relay.Config, error) {
 	cfg, found := read(data, environ, settings)
-	if len(found.errs) > 0 {
-		return relay.Config{}, errors.Join(found.errs...)
+	if len(found.errs) == 0 {
+		return cfg, cfg.Validate()
 	}
-	return cfg, cfg.Validate()
+	return relay.Config{}, errors.Join(append(found.errs, found.beyond(cfg.Invalid())...)...)
 }
 
 // read makes a configuration of what can be read, and says what cannot.
@@ -147,7 +146,7 @@ func fromEnvironment(environ []string, found *findings) map[string]any {
 	variable := func(path string) string { return envPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_")) }
 	scalars, lists := settable(reflect.TypeFor[relay.Config](), "")
 	paths := make(map[string]string)
-	for _, p := range scalars {
+	for _, p := range slices.Concat(scalars, lists) {
 		paths[variable(p)] = p
 	}
 	values := make(map[string]any)
@@ -156,20 +155,27 @@ func fromEnvironment(environ []string, found *findings) map[string]any {
 		if !strings.HasPrefix(name, envPrefix) {
 			continue
 		}
-		if i := slices.IndexFunc(lists, func(list string) bool { return variable(list) == name }); i >= 0 {
-			found.failed(fmt.Errorf("environment variable %s: %s is a list, which only the file can have", name, lists[i]))
-			continue
-		}
 		p, ok := paths[name]
-		if !ok {
+		switch {
+		case !ok:
 			meant := terminal.Nearest(name, keysOf(paths))
-			found.failed(fmt.Errorf("environment variable %s is not known; did you mean %s?", name, meant))
+			found.failed(fmt.Errorf("environment variable %s is not known; did you mean %s?%s", name, meant, ofTheFile(paths[meant], lists)))
 			found.mean(name, meant, paths[meant])
-			continue
+		case slices.Contains(lists, p):
+			found.failed(fmt.Errorf("environment variable %s: %s is a list, which only the file can have", name, p))
+		default:
+			values[p] = value
 		}
-		values[p] = value
 	}
 	return values
+}
+
+// ofTheFile ends the question for a key that no variable and no setting can give.
+func ofTheFile(path string, lists []string) string {
+	if !slices.Contains(lists, path) {
+		return ""
+	}
+	return " " + path + " is a list, which only the file can have"
 }
 
 // fromSettings maps key=value to paths.
@@ -186,8 +192,8 @@ func fromSettings(settings []string, found *findings) map[string]any {
 		case slices.Contains(lists, path):
 			found.failed(fmt.Errorf("setting %s is a list, which only the file can have", path))
 		case !slices.Contains(known, path):
-			found.failed(fmt.Errorf("setting %s is not known; did you mean %s?",
-				secret.Argument(path), terminal.Nearest(path, known)))
+			meant := terminal.Nearest(path, slices.Concat(known, lists))
+			found.failed(fmt.Errorf("setting %s is not known; did you mean %s?%s", secret.Argument(path), meant, ofTheFile(meant, lists)))
 		default:
 			values[path] = value
 		}

@@ -91,6 +91,7 @@ func TestSettingsWinOverTheEnvironment(t *testing.T) {
 	for setting, want := range map[string]string{
 		"queue.bytes":           "want key=value",
 		"queue.byte=1":          "did you mean queue.bytes?",
+		"kafka.broker=x":        "did you mean kafka.brokers? kafka.brokers is a list, which only the file can have",
 		"kafka.brokers=x":       "setting kafka.brokers is a list, which only the file can have",
 		"postgres.dsn=password": "everybody on the machine can read it",
 	} {
@@ -154,6 +155,7 @@ func TestParseRefusesAndSaysWhatToDo(t *testing.T) {
 		"unknown nested key":  {minimal + "topics: {alow: [x]}", nil, "topics.alow: unknown key; did you mean topics.allow?"},
 		"unknown route key":   {"name: a\nroutes: [{topics: x}]", nil, "routes[0].topics: unknown key; did you mean routes[0].topic?"},
 		"unknown variable":    {minimal, []string{"ONCEWARD_POSTGRES_DNS=x"}, "did you mean ONCEWARD_POSTGRES_DSN?"},
+		"like a list":         {minimal, []string{"ONCEWARD_KAFKA_BROKER=x"}, "did you mean ONCEWARD_KAFKA_BROKERS? kafka.brokers is a list, which only the file can have"},
 		"list as a variable":  {minimal, []string{"ONCEWARD_KAFKA_BROKERS=x"}, "kafka.brokers is a list, which only the file can have"},
 		"no port":             {strings.Replace(minimal, "kafka-1:9093", "kafka-1", 1), nil, `kafka.brokers[0]: "kafka-1": want host:port`},
 		"template":            {strings.Replace(minimal, "{aggregate_type}", "{aggregate_typ}", 1), nil, "routes[0].topic: \"{namespace}.{aggregate_typ}\": unknown variable {aggregate_typ}"},
@@ -180,6 +182,20 @@ func TestParseRefusesAndSaysWhatToDo(t *testing.T) {
 			require.ErrorContains(t, err, tc.want)
 		})
 	}
+}
+
+// What cannot be read hides no value that is wrong, and no error follows from another.
+func TestLoadSaysAllAtOnce(t *testing.T) {
+	text := "nam: x\nkafka: {brokers: [kafka-1], modus: x}\nstop_grace: 5\n" +
+		"postgres: {dsn: \"host=db sslmode=verify-full\"}\nroutes: [{topic: \"{aggregate_typ}\"}]\nlog: {level: loud}\n"
+	_, err := parse([]byte(text), nil)
+	for _, want := range []string{"nam: unknown key", "kafka.modus: unknown key", "stop_grace: duration 5 has no unit", "kafka.brokers[0]: ", "routes[0].topic: ", "log.level: "} {
+		require.ErrorContains(t, err, want)
+	}
+	require.NotContains(t, err.Error(), "config: name:", "it is what nam means")
+	require.Len(t, strings.Split(err.Error(), "\n"), 6, err.Error())
+	_, err = parse([]byte("name: ["), nil)
+	require.Len(t, strings.Split(err.Error(), "\n"), 1, err.Error())
 }
 
 func TestLoadNamesTheFile(t *testing.T) {

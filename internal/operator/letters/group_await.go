@@ -3,6 +3,8 @@ package letters
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -78,10 +80,11 @@ func judgeDiscard(before GroupLetter, found bool, is groupNow) GroupOutcome {
 }
 
 // Await looks at the letters until the groups have settled all of them or the
-// time is over. The decision stands in any case.
-func (o *GroupOrder) Await(ctx context.Context, db *operator.Database, limit time.Duration) (report *GroupBecame,
-	err error) {
-	err = operator.Poll(ctx, limit, func() (pending bool, err error) {
+// time is over. The decision stands in any case. Where it lasts, tell is given once what
+// it waits for.
+func (o *GroupOrder) Await(ctx context.Context, db *operator.Database, limit time.Duration,
+	tell func(waiting string)) (report *GroupBecame, err error) {
+	err = operator.PollTelling(ctx, limit, func() { tell(report.waiting(limit)) }, func() (pending bool, err error) {
 		report, pending, err = o.look(ctx, consumerdb.New(db))
 		return pending, err
 	})
@@ -90,6 +93,21 @@ func (o *GroupOrder) Await(ctx context.Context, db *operator.Database, limit tim
 	}
 	report.Action, report.Reason, report.Waited = o.decision.action, o.reason, limit > 0
 	return report, nil
+}
+
+// waiting says whose members are waited for.
+func (r *GroupBecame) waiting(limit time.Duration) string {
+	var groups []string
+	for _, l := range r.Letters {
+		if l.Outcome == states.OutcomePending && !slices.Contains(groups, l.Group) {
+			groups = append(groups, l.Group)
+		}
+	}
+	of := "group "
+	if len(groups) > 1 {
+		of = "the groups "
+	}
+	return fmt.Sprintf("waiting for a member of %s, %s at most (--wait); the request stands when this ends", of+strings.Join(groups, ", "), limit)
 }
 
 // look judges every letter.

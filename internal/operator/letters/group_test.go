@@ -2,6 +2,7 @@ package letters
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -30,6 +31,13 @@ func TestJudgeRedrive(t *testing.T) {
 		require.Equal(t, onePlace, o.Place)
 	}
 	require.Equal(t, "the letter is gone", judgeRedrive(before, false, groupNow{}).Detail)
+}
+
+func TestWhoIsWaitedFor(t *testing.T) {
+	r := &GroupBecame{Letters: []GroupOutcome{{Group: "billing", Outcome: states.OutcomePending}, {Group: "mail", Outcome: states.OutcomeDone}, {Group: "billing", Outcome: states.OutcomePending}}}
+	require.Equal(t, "waiting for a member of group billing, 30s at most (--wait); the request stands when this ends", r.waiting(30*time.Second))
+	r.Letters[1].Outcome = states.OutcomePending
+	require.Contains(t, r.waiting(time.Minute), "of the groups billing, mail, 1m0s at most")
 }
 
 func TestJudgeDiscard(t *testing.T) {

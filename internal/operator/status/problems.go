@@ -14,6 +14,9 @@ import (
 func (r *Report) problems() []operator.Problem {
 	out := []operator.Problem{}
 	add := func(check string, problem operator.Problem) { out = append(out, problem.Of(check, "", "")) }
+	if r.nobodys > 0 {
+		add("no-relay", operator.NewProblem(r.nobodysEvents()))
+	}
 	for i := range r.Relays {
 		out = append(out, r.Relays[i].Problems()...)
 	}
@@ -42,6 +45,16 @@ func (r *Report) problems() []operator.Problem {
 		}
 	}
 	return out
+}
+
+// nobodysEvents says that there are events and no relay, as after the last one was retired.
+func (r *Report) nobodysEvents() string {
+	holds := label.Count(r.nobodys, "event")
+	if r.nobodys > maxNobodys {
+		holds = "more than " + label.Count(maxNobodys, "event")
+	}
+	return "no relay is known, and onceward.outbox holds " + holds + ": nobody publishes what of it is not in Kafka yet. Start a relay: " +
+		"at its first start it asks whether to publish them all (outbox.start: all), also what a retired relay had published, or none of them (now)"
 }
 
 // Wrong tells that there are problems.

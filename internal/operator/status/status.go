@@ -24,7 +24,12 @@ type Report struct {
 	Held        []Held             `json:"held"`              // the longest held; at most relays.MaxShown
 	Remade      []RemadeTopic      `json:"topics_made_anew"`  // the last ones; at most maxRemadeShown
 	Problems    []operator.Problem `json:"problems"`
+
+	nobodys int // events where no relay is known; at most maxNobodys + 1
 }
+
+// maxNobodys bounds the count of the events that no relay owes to anybody.
+const maxNobodys = 1000
 
 // LettersInState counts the letters of a slot in a state.
 type LettersInState struct {
@@ -81,6 +86,12 @@ func read(ctx context.Context, db *operator.Database) (*Report, error) {
 	var err error
 	if r.Relays, err = relays.Read(ctx, q); err != nil {
 		return nil, err
+	}
+	if len(r.Relays) == 0 {
+		const count = "SELECT pg_catalog.count(*) FROM (SELECT FROM onceward.outbox LIMIT $1) o"
+		if err := db.QueryRow(ctx, count, maxNobodys+1).Scan(&r.nobodys); err != nil {
+			return nil, err
+		}
 	}
 	m, err := migrations.New(migrations.Config{Pool: db.Pool, Side: migrations.Outbox})
 	if err != nil {
