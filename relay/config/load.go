@@ -28,8 +28,8 @@ const envPrefix = "ONCEWARD_"
 // it) over the file, and settings of the form key=value, from the command line,
 // over both; then it validates. postgres.dsn and postgres.dsn_file are one thing:
 // whichever comes later takes the place of both. An unknown key or variable is an
-// error that names the nearest known one; the error joins all that is wrong. A setting of postgres.dsn is refused: everybody on the machine can read a
-// command line.
+// error that names the nearest known one; the error joins all that is wrong. A setting
+// of postgres.dsn is refused: everybody on the machine can read a command line.
 func Load(path string, environ []string, settings ...string) (relay.Config, error) {
 	data, err := os.ReadFile(path) //nolint:gosec // G304: the operator names the file
 	if err != nil {
