@@ -28,7 +28,7 @@ type cures struct {
 var ranElsewhere = map[string]string{
 	"cdc/checkpublication.go: ":                                            "TestStartUpDefects",
 	"cdc/checks.go: ALTER TABLE onceward.{} SET LOGGED;":                   "TestStartUpDefects",
-	"cdc/checks.go: ALTER TABLE onceward.outbox DETACH":                    "TestStartUpDefects",
+	"internal/partition/day.go: ALTER TABLE onceward.outbox DETACH":        "TestStartUpDefects",
 	"cdc/checks.go: ALTER ROLE":                                            "TestStartUpDefects",
 	"cdc/checks.go: ALTER SEQUENCE":                                        "TestStartUpDefects",
 	"cdc/checks.go: ALTER SYSTEM":                                          "TestServerSettings",
@@ -87,7 +87,8 @@ var ranElsewhere = map[string]string{
 	"cmd/outboxctl/show.go: outboxctl dead show":                           "it only looks",
 	"cmd/outboxctl/list.go: outboxctl status":                              "it only looks",
 	"relay/retention/gate.go: outboxctl status":                            "it only looks",
-	"cdc/checks.go: outboxctl partitions maintain":                         "this one: the same command is run in the cure of internal/operator/check/partitions.go",
+	"publisher/judge.go: outboxctl topics create":                          "cmd/outboxctl: TestTopicsAreMadeFromRoutesAndEvents",
+	"internal/partition/day.go: outboxctl partitions maintain":             "this one: the same command is run in the cure of internal/operator/check/partitions.go",
 	"relay/retention/leaf.go: outboxctl partitions adopt":                  "TestFilledLeafAttached runs that of relay/internal/beginning/filled.go",
 	"relay/internal/beginning/beginner.go: outboxctl retire --slot":        "TestRetireBesideTheOriginal runs that of internal/operator/relays/problems.go",
 	"relay/internal/stream/held.go: outboxctl list --state":                "it only looks",
@@ -113,6 +114,9 @@ func TestPrintedCures(t *testing.T) {
 	var err error
 	c.all, err = houserules.Cures("..")
 	require.NoError(t, err)
+	for begins := range ranElsewhere {
+		require.True(t, slices.ContainsFunc(c.all, func(cure houserules.Cure) bool { return strings.HasPrefix(cure.String(), begins) }), "%s is printed no more", begins)
+	}
 	ran := 0
 	for name, scenario := range curedBy {
 		t.Run(name, func(t *testing.T) {
@@ -132,9 +136,6 @@ func TestPrintedCures(t *testing.T) {
 		left = append(left, cure.String())
 	}
 	require.Empty(t, left, "cures that nobody has run")
-	for begins := range ranElsewhere {
-		require.True(t, slices.ContainsFunc(c.all, func(cure houserules.Cure) bool { return strings.HasPrefix(cure.String(), begins) }), "%s is printed no more", begins)
-	}
 	t.Logf("%d printed cures, of which %d were run here", len(c.all), len(c.run))
 }
 

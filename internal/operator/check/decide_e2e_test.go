@@ -114,7 +114,11 @@ func TestACopyBesideItsOriginalIsSeen(t *testing.T) {
 	conf.RuntimeParams["replication"] = "database"
 	streams, err := pgconn.ConnectConfig(t.Context(), conf)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = streams.Close(context.Background()) })
+	t.Cleanup(func() { // the database goes when its walsender is gone
+		_, err := original.Exec(context.Background(), "SELECT pg_terminate_backend(active_pid, 60000) FROM pg_replication_slots WHERE slot_name = $1", own.SlotName())
+		require.NoError(t, err)
+		_ = streams.Close(context.Background())
+	})
 	require.NoError(t, pglogrepl.StartReplication(t.Context(), streams, own.SlotName(), 0,
 		pglogrepl.StartReplicationOptions{PluginArgs: []string{"proto_version '1'", "publication_names 'onceward_orders'"}}))
 	require.Equal(t, "a process of this relay has it", named(t, check.Run(t.Context(), own, nil), "replication connection").Detail)
