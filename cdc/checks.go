@@ -317,6 +317,6 @@ func checkPartitions(ctx context.Context, conn *pgx.Conn, _ Config) error {
 func DefaultPartition(name string) *StartError {
 	return &StartError{
 		Code: CodeDefaultPartition, What: fmt.Sprintf("onceward.outbox has a DEFAULT partition, %s; no partition can be made beside its rows, and none goes", name),
-		Cure: partition.DetachDefault(name),
+		Cure: partition.DetachCure(name),
 	}
 }

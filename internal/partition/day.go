@@ -35,7 +35,7 @@ func (e *DefaultError) Error() string {
 	case claims:
 		cure = "`outboxctl audit` prints what moves its rows to their days and drops it"
 	case outboxTable:
-		cure = DetachDefault(e.Partition)
+		cure = DetachCure(e.Partition)
 	}
 	return fmt.Sprintf("%v: %s; it hides that an event's day has no partition; %s", ErrDefault, e.Partition, cure)
 }
@@ -43,9 +43,9 @@ func (e *DefaultError) Error() string {
 // outboxTable is the table whose rows the relay reads from the log.
 const outboxTable = "onceward.outbox"
 
-// DetachDefault says how a DEFAULT partition of the outbox, whose name is quoted for
+// DetachCure says how a DEFAULT partition of the outbox, whose name is quoted for
 // SQL, is taken away. Its rows are not moved: the relay would publish them again.
-func DetachDefault(name string) string {
+func DetachCure(name string) string {
 	return fmt.Sprintf("ALTER TABLE onceward.outbox DETACH PARTITION %s; then run outboxctl partitions maintain, which makes the partitions of these days. "+
 		"Its rows come by the stream all the same: when the relay has caught up, enqueue again by outbox.Enqueue only those that are not in their topics, and drop it", name)
 }
