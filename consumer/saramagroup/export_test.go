@@ -1,9 +1,11 @@
 package saramagroup
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/google/uuid"
 )
 
 // What tests compare with.
@@ -37,3 +39,20 @@ var Hopeless = hopeless
 
 // MailerConfig is the configuration of the producer of dead letters.
 func MailerConfig(c Config) (*sarama.Config, error) { return c.mailerConfig() }
+
+// LateReport has Run judge that an offset is out of range when the next session has begun,
+// but does not know its topics yet; the one before knew them by ids. It returns what Run
+// ends with; nil: it goes on.
+func LateReport(client sarama.Client, handler Handler, ids map[string]uuid.UUID) (ended error) {
+	r := &runner{handler: handler, log: slog.New(slog.DiscardHandler), stop: func(err error) { ended = err }}
+	before, now := idle(r, client), idle(r, client)
+	before.ids.Store(&ids)
+	r.before.Store(before)
+	r.member.Store(now)
+	r.outOfRange(sarama.ErrOffsetOutOfRange)
+	return ended
+}
+
+func idle(r *runner, client sarama.Client) *member {
+	return &member{handler: r.handler, client: client, log: r.log, over: make(chan struct{})}
+}

@@ -115,10 +115,11 @@ type runner struct {
 	log     *slog.Logger
 	pause   backoff.Jittered
 	tally   tally
-	looks   sync.WaitGroup // questions to Kafka that workers have left
-	suspect chan struct{}  // holds one message that is delivered cautiously, or redrives
-	refused atomic.Bool    // an answer that holds a batch which unpacks to too much
-	member  atomic.Pointer[member]
+	looks   sync.WaitGroup         // questions to Kafka that workers have left
+	suspect chan struct{}          // holds one message that is delivered cautiously, or redrives
+	refused atomic.Bool            // an answer that holds a batch which unpacks to too much
+	member  atomic.Pointer[member] // of the session there is
+	before  atomic.Pointer[member] // of the one before it
 	session atomic.Pointer[context.CancelCauseFunc]
 }
 
@@ -224,7 +225,7 @@ func (r *runner) consume(ctx context.Context, client sarama.Client, group sarama
 		started := time.Now()
 		session, end := context.WithCancelCause(ctx)
 		r.session.Store(&end)
-		r.member.Store(m)
+		r.before.Store(r.member.Swap(m))
 		err := group.Consume(session, r.cfg.Topics, r.hooked(m))
 		cause := context.Cause(session)
 		end(nil)
@@ -290,12 +291,8 @@ func (r *runner) watch(reports <-chan error) {
 	for err := range reports {
 		var damaged sarama.PacketDecodingError
 		switch {
-		case errors.Is(err, sarama.ErrOffsetOutOfRange) && r.member.Load().wasMadeAnew():
-			r.member.Load().end()
 		case errors.Is(err, sarama.ErrOffsetOutOfRange):
-			r.stop(fmt.Errorf("the messages after the committed offset of group %q are gone from Kafka (retention, or the topic was created again): %w; "+
-				"compare the topic with the outbox (`outboxctl list`), replay what was lost (`outboxctl replay KEY --config FILE --reason \"…\"`), "+
-				"then set the group's offset by hand", r.handler.Group(), err))
+			r.outOfRange(err)
 		case errors.Is(err, sarama.ErrDecompressedBatchTooLarge):
 			r.log.Warn("a batch unpacks to more than the limit, and nothing of its broker can be read; joining again, to find it and to go on behind it", "error", err)
 			r.refused.Store(true)
@@ -309,6 +306,29 @@ func (r *runner) watch(reports <-chan error) {
 			r.log.Warn("Kafka reports an error", "error", err)
 		}
 	}
+}
+
+// outOfRange judges that Kafka has an offset no more. In a topic that was made anew it is
+// of before, and the next session reads that from its beginning. The report may come when
+// the next session is there already, which does not know what the topic was: the one before
+// is asked as well. Where nobody can tell, a later session is told again.
+func (r *runner) outOfRange(err error) {
+	for _, m := range []*member{r.member.Load(), r.before.Load()} {
+		if m == nil {
+			continue
+		}
+		anew, askErr := m.madeAnew()
+		if askErr != nil {
+			r.log.Warn("an offset is out of range, and nobody can tell whether the topics are still the same; joining again", "error", askErr)
+		}
+		if anew || askErr != nil {
+			m.end()
+			return
+		}
+	}
+	r.stop(fmt.Errorf("the messages after the committed offset of group %q are gone from Kafka (retention, or the topic was created again): %w; "+
+		"compare the topic with the outbox (`outboxctl list`), replay what was lost (`outboxctl replay KEY --config FILE --reason \"…\"`), "+
+		"then set the group's offset by hand", r.handler.Group(), err))
 }
 
 // hopeless reports whether joining again cannot help before a person changes

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -18,10 +19,11 @@ const topicsEvery = time.Minute
 const idsVersion = 10
 
 // topicIDs asks Kafka for the ids of topics, of which sarama tells its own users
-// nothing. One that is missing is not known: the broker is older than 2.8, or
-// something between does not pass it on. It asks the group's coordinator, without
-// which nothing is committed either.
+// nothing. A zero id is not known: the broker is older than 2.8, or something between does
+// not pass it on. One that is missing is a topic that is not there now. It asks the group's
+// coordinator, without which nothing is committed either.
 func (m *member) topicIDs(topics []string) (map[string]uuid.UUID, error) {
+	ids := make(map[string]uuid.UUID, len(topics))
 	broker, err := m.client.Coordinator(m.handler.Group())
 	if err != nil {
 		return nil, fmt.Errorf("find the group's coordinator: %w", err)
@@ -29,16 +31,18 @@ func (m *member) topicIDs(topics []string) (map[string]uuid.UUID, error) {
 	answer, err := broker.GetMetadata(&sarama.MetadataRequest{Version: idsVersion, Topics: topics})
 	switch {
 	case errors.Is(err, sarama.ErrUnsupportedVersion):
-		return map[string]uuid.UUID{}, nil
+		for _, topic := range topics {
+			ids[topic] = uuid.Nil
+		}
+		return ids, nil
 	case err != nil:
 		_ = broker.Close() // or else the next question meets the same connection
 		_ = m.client.RefreshCoordinator(m.handler.Group())
 		return nil, fmt.Errorf("ask %s for the ids of topics: %w", broker.Addr(), err)
 	}
-	ids := make(map[string]uuid.UUID)
 	for _, t := range answer.Topics {
-		if id := uuid.UUID(t.Uuid); t.Err == sarama.ErrNoError && id != uuid.Nil {
-			ids[t.Name] = id
+		if t.Err == sarama.ErrNoError {
+			ids[t.Name] = uuid.UUID(t.Uuid)
 		}
 	}
 	return ids, nil
@@ -54,6 +58,7 @@ func (m *member) identify(claims map[string][]int32) error {
 		return nil
 	}
 	ids, err := m.topicIDs(topics)
+	maps.DeleteFunc(ids, func(_ string, id uuid.UUID) bool { return id == uuid.Nil })
 	m.ids.Store(&ids)
 	return err
 }
@@ -67,7 +72,8 @@ func (m *member) topicID(topic string) uuid.UUID {
 }
 
 // madeAnew reports whether one of the session's topics was made anew since it began,
-// as far as Kafka tells. What the session knows of offsets says nothing then.
+// as far as Kafka tells. What the session knows of offsets says nothing then. Nobody can
+// tell of a topic that is not there: it may be about to be made.
 func (m *member) madeAnew() (bool, error) {
 	before := m.ids.Load()
 	if before == nil || len(*before) == 0 {
@@ -82,12 +88,16 @@ func (m *member) madeAnew() (bool, error) {
 		return false, err
 	}
 	for topic, id := range *before {
-		if another(id, now[topic]) {
-			m.log.Warn("the topic was made anew; joining again, to read it from its beginning", "topic", topic, "was", id, "is", now[topic])
+		is, there := now[topic]
+		if another(id, is) {
+			m.log.Warn("the topic was made anew; joining again, to read it from its beginning", "topic", topic, "was", id, "is", is)
 			return true, nil
 		}
+		if !there {
+			err = fmt.Errorf("topic %q is not there", topic)
+		}
 	}
-	return false, nil
+	return false, err
 }
 
 // wasMadeAnew is madeAnew for who looks again.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/saramagroup"
 )
 
 // TestTopicMadeAnew (A5): the mark of a topic that was deleted, far ahead of the one
@@ -87,6 +89,70 @@ func TestTopicMadeAnewBelowARunningGroup(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLateReportOfATopicMadeAnew: that an offset is out of range may be said when the next
+// session is there. It is judged by what the session before knew of the topics, and only
+// what is known to be gone ends Run.
+func TestLateReportOfATopicMadeAnew(t *testing.T) {
+	inFakeTime(t, func(k *kafka) {
+		client := k.client(nil)
+		defer closing(k.t, client)
+		was := map[string]uuid.UUID{topic: k.topicID()}
+		require.ErrorContains(t, saramagroup.LateReport(client, newHandler(nil), was), "are gone from Kafka")
+		k.remake()
+		require.NoError(t, saramagroup.LateReport(client, newHandler(nil), was))
+		require.NoError(t, k.cluster.DeleteTopic(topic))
+		require.NoError(t, saramagroup.LateReport(client, newHandler(nil), was), "it may be about to be made")
+	})
+}
+
+// TestOffsetOfBeforeIsNotCommittedAgain: a commit that failed before its topic was made
+// anew is not made up for at the session's end: of the new one it would skip messages.
+func TestOffsetOfBeforeIsNotCommittedAgain(t *testing.T) {
+	inFakeTime(t, func(k *kafka) {
+		k.produce(10)
+		var refuse atomic.Bool
+		refuse.Store(true)
+		k.cluster.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			k.cluster.KeepControl()
+			if !refuse.Load() {
+				return nil, nil, false
+			}
+			answer := req.ResponseKind().(*kmsg.OffsetCommitResponse)
+			for _, asked := range req.(*kmsg.OffsetCommitRequest).Topics {
+				refused := kmsg.OffsetCommitResponseTopic{Topic: asked.Topic}
+				for _, p := range asked.Partitions {
+					refused.Partitions = append(refused.Partitions, kmsg.OffsetCommitResponseTopicPartition{
+						Partition: p.Partition, ErrorCode: kerr.UnknownTopicOrPartition.Code,
+					})
+				}
+				answer.Topics = append(answer.Topics, refused)
+			}
+			return answer, nil, true
+		})
+		h := newHandler(nil)
+		stop, _ := k.run(h, defect{})
+		_, err := h.await(20)
+		require.NoError(t, err)
+		<-time.After(2 * time.Second)
+		k.remake()
+		k.produce(30)
+		refuse.Store(false)
+		require.NoError(t, stop())
+		again := newHandler(nil)
+		again.db = h.db
+		stop, _ = k.run(again, defect{})
+		recs, err := again.await(60)
+		require.NoError(t, err)
+		require.NoError(t, stop())
+		for p := range int32(2) {
+			read := offsets(recs, p)
+			slices.Sort(read)
+			require.EqualValues(t, 0, read[0])
+			require.Len(t, slices.Compact(read), 30)
+		}
+	})
 }
 
 // TestClusterMoved (W2): who moves a group to another cluster translates its offsets

@@ -147,11 +147,16 @@ func (m *member) resume(s sarama.ConsumerGroupSession, at place) {
 
 // commitAgain commits once more at a session's end. With an answer that it refuses,
 // sarama closes the connection, which may be that for commits; the second commit
-// opens it. Without need it asks nothing.
+// opens it. An offset that could not be committed before its topic was made anew must not
+// be committed now: of the new one it would skip messages.
 func (m *member) commitAgain(s sarama.ConsumerGroupSession) {
-	if m.ahead.Load() == 0 {
-		s.Commit()
+	if m.ended() || m.ahead.Load() > 0 {
+		return
 	}
+	if anew, err := m.madeAnew(); anew || err != nil {
+		return
+	}
+	s.Commit()
 }
 
 // letter says what an operator has to know of a batch.
