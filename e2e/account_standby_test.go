@@ -31,7 +31,7 @@ type standby struct {
 const physicalSlot = "onceward_standby"
 
 // accountSettings are those of each server of TestAccount.
-var accountSettings = map[string]string{"wal_sender_timeout": "3s", "min_wal_size": "32MB", "max_wal_size": "128MB"}
+var accountSettings = map[string]string{"wal_sender_timeout": "3s", "authentication_timeout": "10s", "min_wal_size": "32MB", "max_wal_size": "128MB"}
 
 // accountServer starts the server of an account, which restores and promotions will
 // replace, so that it is none of those that tests share. All servers end with the test.

@@ -83,7 +83,9 @@ func impatientPostgres(t *testing.T, version string) *pgserver.Server {
 	defer shared.mu.Unlock()
 	name := version + ", impatient"
 	if shared.postgres[name] == nil {
-		s, err := pgserver.Start(t.Context(), pgserver.Options{Version: version, Settings: map[string]string{"wal_sender_timeout": "3s"}})
+		// A shutdown waits, for authentication_timeout, for whoever has connected meanwhile and
+		// said nothing, as through a link that holds what it is given.
+		s, err := pgserver.Start(t.Context(), pgserver.Options{Version: version, Settings: map[string]string{"wal_sender_timeout": "3s", "authentication_timeout": "10s"}})
 		if err != nil {
 			t.Fatal(err)
 		}

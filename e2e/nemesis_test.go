@@ -144,7 +144,7 @@ func (n *nemesis) heal() {
 	n.a.app.Reset()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	require.NoError(n.t, errors.Join(n.failures...), "what the nemesis itself could not do")
+	require.NoError(n.t, errors.Join(n.failures...), "what the nemesis itself could not do\n"+strings.Join(n.diary, "\n"))
 	n.watchRelays()
 }
 
