@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/onceward/onceward/internal/pgconf"
 	"github.com/onceward/onceward/internal/secret"
 )
 
@@ -88,7 +89,7 @@ func ExplainConnect(err error, conf *pgconn.Config) error {
 	user, database := secret.Name(conf.User), secret.Name(conf.Database)
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
-		return err
+		return pgconf.Unreached(err)
 	}
 	switch {
 	case pg.Code == "28P01":

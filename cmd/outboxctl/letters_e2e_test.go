@@ -178,7 +178,7 @@ func TestParkedLettersFollow(t *testing.T) {
 		require.NotContains(t, fine(t, "dead", "list", "--side", "consumer", "--cause", "parked", "--state", "open"), behind.String())
 		require.Regexp(t, `state +parked\n`, fine(t, "dead", "show", "--side", "consumer", behind.String()))
 		require.Regexp(t, `state +open, 1 letter waits behind it\n`, fine(t, "dead", "show", "--side", "consumer", first.String()))
-		require.Contains(t, fine(t, "dead", "list", "--side", "consumer"), "\n1 letter waits behind what is listed: `outboxctl dead list --side consumer --state parked` has them\n")
+		require.Contains(t, fine(t, "dead", "list", "--side", "consumer"), "\nletters wait behind what is listed: `outboxctl dead list --side consumer --state parked` has them\n")
 		before := " is parked: what is parked is not redriven; a member of group billing handles it, in order, as soon as " + first.String() + " is settled, the first letter of its key: " +
 			"see `outboxctl dead show --side consumer " + first.String() + " --group billing`, and redrive or discard that one"
 		for _, meant := range [][]string{{behind.String()}, {"--cause", "parked"}} {

@@ -67,8 +67,8 @@ func printGroupLetters(p *page, r *letters.GroupList) {
 		})
 	}
 	p.table([]string{"group", "place", "key?", "state", "type?", "kept??", "attempts??", "behind??", "why…"}, rows)
-	if behind := r.Behind(); behind != "" {
-		p.line("\n%s behind what is listed: `outboxctl dead list --side consumer --state parked` has them", behind)
+	if r.Behind() {
+		p.line("\nletters wait behind what is listed: `outboxctl dead list --side consumer --state parked` has them")
 	}
 	if r.More {
 		p.line("\nthere are more; raise --limit")

@@ -38,7 +38,7 @@ func Open(ctx context.Context, text string) (*Database, error) {
 	}
 	if err := pool.Ping(ctx); err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("connect to PostgreSQL: %w", secret.ConnectError(err, &cfg.ConnConfig.Config))
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", pgconf.Unreached(secret.ConnectError(err, &cfg.ConnConfig.Config)))
 	}
 	return &Database{pool}, nil
 }

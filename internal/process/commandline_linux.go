@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"iter"
 	"os"
 	"strconv"
 )
@@ -14,4 +15,16 @@ func commandLine(pid int) string {
 		return ""
 	}
 	return string(bytes.ReplaceAll(raw, []byte{0}, []byte{' '}))
+}
+
+// commandLines goes through the processes of the machine.
+func commandLines() iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		entries, _ := os.ReadDir("/proc") // none where it is not mounted
+		for _, entry := range entries {
+			if pid, err := strconv.Atoi(entry.Name()); err == nil && !yield(pid, commandLine(pid)) {
+				return
+			}
+		}
+	}
 }

@@ -3,8 +3,10 @@
 package process
 
 import (
+	"iter"
 	"os/exec"
 	"strconv"
+	"strings"
 )
 
 // commandLine asks ps, which prints a zombie as its name in brackets; empty
@@ -15,4 +17,17 @@ func commandLine(pid int) string {
 		return ""
 	}
 	return string(out)
+}
+
+// commandLines goes through the processes of the machine.
+func commandLines() iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		out, _ := exec.Command("ps", "-axww", "-o", "pid=,command=").Output() //nolint:noctx // ps ends by itself
+		for line := range strings.Lines(string(out)) {
+			first, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+			if pid, err := strconv.Atoi(first); err == nil && !yield(pid, rest) {
+				return
+			}
+		}
+	}
 }

@@ -19,6 +19,17 @@ func Runs(pid int, marker string) bool {
 	return pid > 0 && marker != "" && strings.Contains(commandLine(pid), marker)
 }
 
+// Find returns the id of a process that has the marker in its command line, other than
+// the caller; 0: none has.
+func Find(marker string) int {
+	for pid, line := range commandLines() {
+		if marker != "" && pid != os.Getpid() && strings.Contains(line, marker) {
+			return pid
+		}
+	}
+	return 0
+}
+
 // StopForeign ends a process that another run of a program started: it sends
 // the signal and waits until [Runs] says no. When ctx ends first, the process
 // is killed and waited for once more. A process that does not run is no error.

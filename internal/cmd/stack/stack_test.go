@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -74,6 +76,27 @@ func TestDownTidiesUpAfterServersThatAreGone(t *testing.T) {
 	require.ErrorContains(t, run(t.Context(), []string{"up", "-dir", dir}, io.Discard), "make stack-down")
 	require.NoError(t, run(t.Context(), []string{"down", "-dir", dir}, io.Discard))
 	require.NoDirExists(t, dir)
+	require.NoDirExists(t, data)
+}
+
+// A server that somebody started again by hand is another process on the same data.
+func TestDataThatAreInUseAreNotRemoved(t *testing.T) {
+	dir, data := t.TempDir(), t.TempDir()
+	user := exec.CommandContext(t.Context(), "sh", "-c", "read line", data)
+	held, err := user.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, user.Start())
+	var s state
+	require.NoError(t, s.add(dir, server{Name: "PostgreSQL", PID: 1, Marker: data, Dir: data, Signal: 2}))
+	require.NoError(t, s.add(dir, server{Name: "Kafka", PID: user.Process.Pid, Marker: data, Dir: data, Signal: 2}))
+	err = run(t.Context(), []string{"up", "-dir", dir}, io.Discard)
+	require.ErrorContains(t, err, fmt.Sprintf("Kafka is running already (process %d), but PostgreSQL of this stack is gone: why is in %s;", user.Process.Pid, data))
+	err = s.Servers[0].stop(t.Context())
+	require.ErrorContains(t, err, fmt.Sprintf("process %d uses the data of PostgreSQL", user.Process.Pid))
+	require.DirExists(t, data)
+	require.NoError(t, held.Close())
+	require.NoError(t, user.Wait())
+	require.NoError(t, run(t.Context(), []string{"down", "-dir", dir}, io.Discard))
 	require.NoDirExists(t, data)
 }
 

@@ -59,21 +59,41 @@ func (s *state) add(dir string, started server) error {
 	return nil
 }
 
-// running lists the servers that run.
-func (s *state) running() []server {
-	var up []server
+// running lists the servers that run, and those that do not.
+func (s *state) running() (up, gone []server) {
 	for _, server := range s.Servers {
 		if process.Runs(server.PID, server.Marker) {
 			up = append(up, server)
+		} else {
+			gone = append(gone, server)
 		}
 	}
-	return up
+	return up, gone
 }
 
-// stop ends the server and removes its data.
+// vacant returns why no stack can be brought up in the folder; nil: it can.
+func (s *state) vacant(dir string) error {
+	up, gone := s.running()
+	switch {
+	case len(s.Servers) == 0:
+		return nil
+	case len(up) == 0:
+		return fmt.Errorf("%s is left from a stack that is gone; `make stack-down` tidies up, and removes its data", dir)
+	case len(gone) > 0:
+		return fmt.Errorf("%s is running already (process %d), but %s of this stack is gone: why is in %s; `make stack-down` removes what is left, with the data, and `make stack` begins anew",
+			up[0].Name, up[0].PID, gone[0].Name, gone[0].Dir)
+	}
+	return fmt.Errorf("%s is running already (process %d), and all else of the stack: its files are in %s; `make stack-down` stops it and removes its data", up[0].Name, up[0].PID, dir)
+}
+
+// stop ends the server and removes its data, unless another process uses them, as a
+// server that somebody has started again by hand.
 func (s server) stop(ctx context.Context) error {
 	if err := process.StopForeign(ctx, s.PID, s.Marker, syscall.Signal(s.Signal)); err != nil {
 		return fmt.Errorf("stop %s: %w", s.Name, err)
+	}
+	if pid := process.Find(s.Marker); pid != 0 {
+		return fmt.Errorf("process %d uses the data of %s, and is not the server that this stack started: end it, then `make stack-down` again", pid, s.Name)
 	}
 	if err := os.RemoveAll(s.Dir); err != nil {
 		return fmt.Errorf("remove the data of %s: %w", s.Name, err)

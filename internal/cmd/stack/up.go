@@ -55,11 +55,8 @@ func up(ctx context.Context, dir, programs, version string, out io.Writer) error
 	if err != nil {
 		return err
 	}
-	if running := before.running(); len(running) > 0 {
-		return fmt.Errorf("%s is running already (process %d); `make stack-down` stops the stack", running[0].Name, running[0].PID)
-	}
-	if len(before.Servers) > 0 {
-		return fmt.Errorf("%s is left from a stack that is gone; `make stack-down` tidies up", dir)
+	if err := before.vacant(dir); err != nil {
+		return err
 	}
 	if err := makeEmpty(dir); err != nil {
 		return err

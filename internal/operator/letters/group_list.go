@@ -3,9 +3,9 @@ package letters
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/onceward/onceward/internal/consumerdb"
-	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/migrations"
 )
@@ -16,16 +16,10 @@ type GroupList struct {
 	More    bool          `json:"more"` // than the limit
 }
 
-// Behind says how many letters wait until those that are listed are settled.
-func (r *GroupList) Behind() string {
-	var n int64
-	for _, v := range r.Letters {
-		n += v.Behind
-	}
-	if n == 0 {
-		return ""
-	}
-	return label.Count(n, "letter waits", "letters wait")
+// Behind reports whether letters wait until one that is listed is settled. Two of one
+// aggregate have the same ones behind them, so that their numbers are not added.
+func (r *GroupList) Behind() bool {
+	return slices.ContainsFunc(r.Letters, func(l GroupLetter) bool { return l.Behind > 0 })
 }
 
 // ReadGroups lists at most so many letters of groups that are in one of the states.
