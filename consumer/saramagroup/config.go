@@ -37,7 +37,7 @@ var defaultVersion = sarama.V2_8_0_0
 // optional field means its default.
 type Config struct {
 	// Topics are the topics to consume, at least one. A topic that does not
-	// exist yet is waited for.
+	// exist yet is waited for, and none of the others is read meanwhile.
 	Topics []string
 	// Version is the protocol version to speak, at least and by default 2.8,
 	// which newer brokers speak too.
