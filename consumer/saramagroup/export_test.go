@@ -45,7 +45,7 @@ func MailerConfig(c Config) (*sarama.Config, error) { return c.mailerConfig() }
 // ends with; nil: it goes on.
 func LateReport(client sarama.Client, handler Handler, ids map[string]uuid.UUID) (ended error) {
 	r := &runner{handler: handler, log: slog.New(slog.DiscardHandler), stop: func(err error) { ended = err }}
-	before, now := idle(r, client), idle(r, client)
+	before, now := unbegun(r, client), unbegun(r, client)
 	before.ids.Store(&ids)
 	r.before.Store(before)
 	r.member.Store(now)
@@ -53,6 +53,6 @@ func LateReport(client sarama.Client, handler Handler, ids map[string]uuid.UUID)
 	return ended
 }
 
-func idle(r *runner, client sarama.Client) *member {
+func unbegun(r *runner, client sarama.Client) *member {
 	return &member{handler: r.handler, client: client, log: r.log, over: make(chan struct{})}
 }

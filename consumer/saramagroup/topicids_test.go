@@ -131,15 +131,25 @@ func TestOffsetOfBeforeIsNotCommittedAgain(t *testing.T) {
 			}
 			return answer, nil, true
 		})
-		h := newHandler(nil)
+		release := make(chan struct{})
+		h := newHandler(func(_ context.Context, rec consumer.Record, _ int) (consumer.Outcome, error) {
+			if rec.Source.Partition == 0 && rec.Source.Offset == 9 {
+				<-release
+			}
+			return consumer.Processed, nil
+		})
 		stop, _ := k.run(h, defect{})
-		_, err := h.await(20)
+		_, err := h.await(19)
 		require.NoError(t, err)
 		<-time.After(2 * time.Second)
+		stopped := make(chan error, 1)
+		go func() { stopped <- stop() }()
+		<-time.After(time.Second)
 		k.remake()
 		k.produce(30)
 		refuse.Store(false)
-		require.NoError(t, stop())
+		close(release)
+		require.NoError(t, <-stopped)
 		again := newHandler(nil)
 		again.db = h.db
 		stop, _ = k.run(again, defect{})
