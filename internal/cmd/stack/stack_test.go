@@ -82,7 +82,7 @@ func TestDownTidiesUpAfterServersThatAreGone(t *testing.T) {
 // A server that somebody started again by hand is another process on the same data.
 func TestDataThatAreInUseAreNotRemoved(t *testing.T) {
 	dir, data := t.TempDir(), t.TempDir()
-	user := exec.CommandContext(t.Context(), "sh", "-c", "read line", data)
+	user := exec.CommandContext(t.Context(), "sh", "-c", "read line; true", data)
 	held, err := user.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, user.Start())
