@@ -44,7 +44,8 @@ func lookAt(err error) string {
 		return "nothing listens there: are host and port of the connection string PostgreSQL's, is the server started, and has it this address in listen_addresses?"
 	case errors.Is(err, syscall.ENOENT):
 		return "no server has its socket there: name the folder of unix_socket_directories, or a host, in the connection string, and start the server"
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded),
+		errors.As(err, &timeout) && timeout.Timeout():
 		return "nobody answered in time: is the host of the connection string right, and does a firewall let this machine in?"
 	}
 	return ""

@@ -21,7 +21,7 @@ import (
 // on as it is told.
 func answering(t *testing.T, say string, goOn func(net.Conn)) (port int) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it only listens
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
@@ -31,7 +31,7 @@ func answering(t *testing.T, say string, goOn func(net.Conn)) (port int) {
 				return
 			}
 			go func() {
-				defer conn.Close() //nolint:errcheck // its peer has what it needs
+				defer conn.Close()
 				request := make([]byte, 8)
 				if _, err := io.ReadFull(conn, request); err != nil {
 					return
@@ -52,9 +52,9 @@ func TestUnreachedSaysWhatToLookAt(t *testing.T) {
 	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: web.Certificate().Raw}), 0o600))
 	hang := func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
 	overTLS := func(conn net.Conn) {
-		_ = tls.Server(conn, &tls.Config{Certificates: web.TLS.Certificates, MinVersion: tls.VersionTLS12}).Handshake() //nolint:noctx // its peer ends it
+		_ = tls.Server(conn, &tls.Config{Certificates: web.TLS.Certificates, MinVersion: tls.VersionTLS12}).Handshake()
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it only reserves a port
+	free, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	nobody := free.Addr().(*net.TCPAddr).Port
 	require.NoError(t, free.Close())
