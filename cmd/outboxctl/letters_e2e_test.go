@@ -199,7 +199,7 @@ func TestParkedLettersFollow(t *testing.T) {
 		for _, meant := range [][]string{{"--group", "billing"}, {"--all"}} {
 			require.Equal(t, asked, wrong(t, append([]string{"dead", "redrive", "--reason", "r", "--yes"}, meant...)...))
 		}
-		require.Contains(t, fine(t, "dead", "list", "--side", "consumer"), "\n1 letter waits behind", "also while its redrive is asked for")
+		require.Contains(t, fine(t, "dead", "list", "--side", "consumer"), "\nletters wait behind what is listed", "also while its redrive is asked for")
 		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET state = 'redriven' WHERE state = 'requested'")
 		require.Contains(t, wrong(t, "dead", "redrive", "--cause", "parked", "--reason", "r", "--yes"), behind.String()+" is parked, and no letter is before it: a member of group billing handles")
 		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET state = 'requested' WHERE state = 'redriven'")
