@@ -100,15 +100,6 @@ func (m *member) madeAnew() (bool, error) {
 	return false, err
 }
 
-// wasMadeAnew is madeAnew for who looks again.
-func (m *member) wasMadeAnew() bool {
-	anew, err := m.madeAnew()
-	if err != nil {
-		m.log.Warn("nobody can tell whether the topics are still the same", "error", err)
-	}
-	return anew
-}
-
 // watchTopics ends the session when one of its topics was made anew. Nothing more is
 // committed then: the offsets are those of before.
 func (m *member) watchTopics(ctx context.Context) {
@@ -119,7 +110,11 @@ func (m *member) watchTopics(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if m.wasMadeAnew() {
+			anew, err := m.madeAnew()
+			if err != nil {
+				m.log.Warn("nobody can tell whether the topics are still the same", "error", err)
+			}
+			if anew {
 				m.end()
 			}
 		}

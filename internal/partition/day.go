@@ -34,14 +34,11 @@ func (e *DefaultError) Error() string {
 	switch e.Table {
 	case claims:
 		cure = "`outboxctl audit` prints what moves its rows to their days and drops it"
-	case outboxTable:
+	case events:
 		cure = DetachCure(e.Partition)
 	}
 	return fmt.Sprintf("%v: %s; it hides that an event's day has no partition; %s", ErrDefault, e.Partition, cure)
 }
-
-// outboxTable is the table whose rows the relay reads from the log.
-const outboxTable = "onceward.outbox"
 
 // DetachCure says how a DEFAULT partition of the outbox, whose name is quoted for
 // SQL, is taken away. Its rows are not moved: the relay would publish them again.

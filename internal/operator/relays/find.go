@@ -18,28 +18,36 @@ type State = outboxdb.RelayState
 // Find finds the relay that is meant, by its name or its slot; where both are
 // empty, the only one.
 func Find(ctx context.Context, db *operator.Database, name, slot string) (State, error) {
-	states, err := outboxdb.New(db).RelayStates(ctx)
+	states, err := begun(ctx, outboxdb.New(db))
 	if err != nil {
-		return State{}, fmt.Errorf("look for relays: %w", operator.Explain(err, migrations.Outbox))
+		return State{}, err
 	}
 	return choose(states, name, slot)
+}
+
+func begun(ctx context.Context, q *outboxdb.Queries) ([]State, error) {
+	states, err := q.RelayStates(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look for relays: %w", operator.Explain(err, migrations.Outbox))
+	}
+	return states, nil
 }
 
 // FindToForget finds the relay that is meant, also among those that have not begun: of
 // these there is nothing but the name, the slot and what their processes said.
 func FindToForget(ctx context.Context, db *operator.Database, name, slot string) (State, error) {
-	state, begun := Find(ctx, db, name, slot)
-	if begun == nil {
+	q := outboxdb.New(db)
+	states, err := begun(ctx, q)
+	if err != nil {
+		return State{}, err
+	}
+	state, err := choose(states, name, slot)
+	if err == nil {
 		return state, nil
 	}
-	q := outboxdb.New(db)
-	states, err := q.RelayStates(ctx)
-	if err != nil {
-		return State{}, begun
-	}
-	processes, err := Processes(ctx, q)
-	if err != nil {
-		return State{}, begun
+	processes, unread := Processes(ctx, q)
+	if unread != nil {
+		return State{}, err
 	}
 	for _, p := range processes {
 		if !slices.ContainsFunc(states, func(s State) bool { return s.Slot == p.Slot }) {
