@@ -113,6 +113,12 @@ func (a *accounting) look() {
 			report("%s has the states %v and is no row", key, states[key])
 		}
 	}
+	for key := range a.said {
+		if _, there := a.rows[key]; there && len(a.read.of(key)) == 0 { // a row that is not is one of a history that is over
+			report("a command said of %s that it is published, and it is in no topic", key)
+		}
+	}
+	clear(a.said)
 	a.ordered(report)
 	a.heard(report)
 	a.found = append(a.found, a.nemesis.found...)

@@ -47,6 +47,10 @@ const (
 	kafkaAdopted         pack = "Kafka adopted"
 	commandInterrupted   pack = "command interrupted"
 	dayDetached          pack = "closed day detached by hand, attached again and adopted"
+	statusWatched        pack = "status watched and interrupted"
+	eventAwaited         pack = "event awaited"
+	topicsCreated        pack = "topics created by outboxctl"
+	typoRetired          pack = "relay of a wrong name halted and retired"
 	// Changes of the environment.
 	topicMade          pack = "topic made"
 	topicRemoved       pack = "topic removed"
@@ -87,6 +91,7 @@ func (a *accounting) moves() map[pack]func(step) bool {
 		haltSkipped:   func(step) bool { a.skipHalts(); return false }, // it is noted there
 		migratedAgain: a.migrate, rolesApplied: a.applyRoles,
 		commandInterrupted: a.interruptCommand, dayDetached: a.detachDay, relayRenamed: a.renameRelay,
+		statusWatched: a.watchStatus, eventAwaited: a.awaitEvent, topicsCreated: a.createTopics, typoRetired: a.retireTypo,
 		topicMade: a.makeLateTopic, topicNarrowed: a.narrowTopic, partitionsAdded: a.addPartitions, modeChanged: a.changeMode, rightsTaken: a.takeRights,
 		badRow:            func(step) bool { return a.mistake("order", []byte("{}"), 4) },
 		impossibleTopic:   func(step) bool { return a.mistake("no topic!", []byte("{}"), 7) },
@@ -143,7 +148,13 @@ func (a *accounting) pauseRelay(s step) bool {
 
 func (a *accounting) pauseRoute(s step) bool {
 	topic := a.topicOf(a.kind(s))
-	if _, code := a.ctl("pause", "--relay", a.name, "--route", topic); code != 0 {
+	args := []string{"pause", "--route", topic, "--reason", "move"}
+	if s.up { // the relay is the one of the file, which also says whether there is such a topic
+		args = append(args, "--config", a.relays[0].config)
+	} else {
+		args = append(args, "--relay", a.name)
+	}
+	if _, code := a.ctl(args...); code != 0 {
 		return false
 	}
 	a.undoes(s.lasting, func() bool {

@@ -73,13 +73,14 @@ type accounting struct {
 	read    *archive
 	quiet   int
 	found   []violation
-	refused string // the last command that failed, and what it said
+	said    map[string]bool // rows that a command called published, that are in no topic yet
+	refused string          // the last command that failed, and what it said
 }
 
 func newAccounting(t *testing.T, mode string, seed uint64, defect string) *accounting {
 	a := &accounting{
 		mode: mode, random: rand.New(rand.NewPCG(seed, 0xacc0)),
-		rows: map[string]accountRow{}, dropped: map[string]bool{}, loose: map[string]bool{}, again: map[string]bool{}, read: newArchive(), wide: mixedPartitions, made: map[string]bool{}, fates: map[string]string{},
+		rows: map[string]accountRow{}, dropped: map[string]bool{}, loose: map[string]bool{}, again: map[string]bool{}, read: newArchive(), wide: mixedPartitions, made: map[string]bool{}, fates: map[string]string{}, said: map[string]bool{},
 	}
 	a.lost, a.ghosts, a.causes = map[string]int{}, map[string]bool{}, map[string]string{}
 	a.arena = newArenaOn(t, accountServer(t, &a.histories, versions[seed%2]), 1, 6)
@@ -94,7 +95,7 @@ func newAccounting(t *testing.T, mode string, seed uint64, defect string) *accou
 	}
 	t.Cleanup(a.removeTopics)
 	for i := range 2 {
-		r := a.relay(fmt.Sprintf("relay-%d", i), defect, smallQueue)
+		r := a.relay(fmt.Sprintf("relay-%d", i), defect, smallQueue, "topics: {partitions: 3, replication_factor: 1}")
 		r.env = slices.DeleteFunc(r.env, func(s string) bool { return s == exitOnHalt })
 		r.env = append(r.env, "ONCEWARD_KAFKA_MODE="+mode, "ONCEWARD_KAFKA_TRANSACTION_TIMEOUT=3s", "ONCEWARD_GAP="+a.policy, "ONCEWARD_OUTBOX_START="+a.start)
 	}

@@ -20,7 +20,7 @@ import (
 // without; and of two that come for the first time the one before the edge is late.
 func TestClaimsAcrossAMonth(t *testing.T) {
 	t.Parallel()
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		t.Parallel()
 		now := time.Now().UTC()
 		month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
@@ -112,7 +112,7 @@ func (g *consumerGroup) inTheirPartitions() {
 // nothing that comes after is judged by them.
 func TestEventsFromTheFuture(t *testing.T) {
 	t.Parallel()
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		t.Parallel()
 		const future, each = 30, 200
 		g := newConsumerGroup(t, version, 1)

@@ -24,7 +24,7 @@ func TestConsumerFailover(t *testing.T) {
 	if full() {
 		events = 20_000
 	}
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		// The consumers are at work when it happens, one of them dies in it, and
 		// handlers fail all the time.
 		t.Run("AtWork", func(t *testing.T) {

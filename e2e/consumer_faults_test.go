@@ -20,7 +20,7 @@ import (
 // FOR is how long the faults go on, SEED makes a run again.
 func TestConsumerUnderFaults(t *testing.T) {
 	t.Parallel()
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		length, seed := lengthOf(t, 10*time.Second, time.Minute), seedOf(t)
 		began := time.Now()
 		g := newConsumerGroup(t, version, seed)

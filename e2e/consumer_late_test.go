@@ -23,7 +23,7 @@ func TestLateBacklog(t *testing.T) {
 	if full() {
 		events, length = 10_000, 30*time.Second
 	}
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		t.Run("ConsumerDown", func(t *testing.T) {
 			t.Parallel()
 			o := newBacklog(t, newEnvironment(t, version))

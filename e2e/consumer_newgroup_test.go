@@ -21,7 +21,7 @@ func TestNewGroupOnOldTopic(t *testing.T) {
 	if full() {
 		events = 100_000
 	}
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		for _, adopted := range []bool{false, true} {
 			name := "Alone"
 			if adopted {

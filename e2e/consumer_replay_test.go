@@ -27,7 +27,7 @@ func TestReplayBelowFloor(t *testing.T) {
 	if full() {
 		events = 3000
 	}
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		t.Parallel()
 		r := newForgotten(t, version, events)
 		r.relay.start()

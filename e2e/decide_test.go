@@ -27,7 +27,7 @@ import (
 func TestOperatorDecides(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"idempotent", "exactly-once"} {
-		for _, version := range versions {
+		for _, version := range versionsOf(t.Name() + mode) {
 			t.Run(mode+"/PostgreSQL"+version, func(t *testing.T) {
 				r := newReplays(t, newEnvironment(t, version), mode)
 				r.makeTopic(r.name+".other", nil)

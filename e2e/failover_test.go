@@ -19,7 +19,7 @@ import (
 // before PostgreSQL 17, the relay makes none in silence.
 func TestFailover(t *testing.T) {
 	t.Parallel()
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		t.Run("SlotKept", func(t *testing.T) {
 			w := ownEnvironment(t, version, nil)
 			r := streaming(t, w, "checkpoint_interval: 50ms")

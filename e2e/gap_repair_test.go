@@ -200,7 +200,7 @@ func (g *gapRun) requireCause() {
 // repaired later they are published.
 func TestGapAsks(t *testing.T) {
 	t.Parallel()
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		w := settled(t, version)
 		r := startRelay(t, w, "checkpoint_interval: 100ms", "gap: ask")
 		caughtUp(t, w, r)
@@ -289,7 +289,7 @@ func TestWentBackIsAsked(t *testing.T) {
 // though everything looks as before.
 func TestUnloggedPartition(t *testing.T) {
 	t.Parallel()
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		w := settled(t, version)
 		r := startRelay(t, w, "checkpoint_interval: 100ms")
 		caughtUp(t, w, r)

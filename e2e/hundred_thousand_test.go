@@ -19,7 +19,7 @@ import (
 // few seconds and PostgreSQL is restarted, once fast and once as after a crash.
 // Everything arrives, nothing is invented, in order per key. The short form has 30,000.
 func TestHundredThousandEvents(t *testing.T) {
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		began := time.Now()
 		s := storm{events: 30_000, kills: 10}
 		if full() {

@@ -17,7 +17,7 @@ func TestIdleOutboxKeepsNoLog(t *testing.T) {
 	if full() {
 		size = 1 << 30
 	}
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		w := ownEnvironment(t, version, nil) // what other tests left is vacuumed, and makes log
 		r := streaming(t, w, "checkpoint_interval: 100ms")
 		watch := watchPositions(t, w)

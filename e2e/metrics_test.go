@@ -19,7 +19,7 @@ import (
 // to its first checkpoint, so each reads everything again.
 func TestMetricsReconcile(t *testing.T) {
 	t.Parallel()
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		w := newEnvironment(t, version)
 		w.install()
 		w.createTopic(nil)

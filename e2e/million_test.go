@@ -24,7 +24,7 @@ func TestMillionEventTransaction(t *testing.T) {
 	if full() {
 		n = 1_000_000
 	}
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		w := newEnvironment(t, version)
 		r := streaming(t, w)
 		watch := watchPositions(t, w)

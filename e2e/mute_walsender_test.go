@@ -22,7 +22,7 @@ func TestMuteWalsender(t *testing.T) {
 	if full() {
 		rows = 10_000_000
 	}
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		w := ownEnvironment(t, version, map[string]string{"wal_sender_timeout": "2s", "autovacuum": "off"})
 		r := streaming(t, w)
 		caughtUp(t, w, r)

@@ -15,7 +15,7 @@ import (
 // wakes, it changes nothing that the twin has written, and stands by.
 func TestPauseByStop(t *testing.T) {
 	t.Parallel()
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		w := ownEnvironment(t, version, map[string]string{"wal_sender_timeout": "2s"})
 		w.install()
 		w.createTopic(nil)

@@ -45,7 +45,7 @@ func TestPendingIsTruth(t *testing.T) {
 	if full() {
 		moments = 150
 	}
-	for _, version := range versions {
+	for _, version := range versionsOf(t.Name()) {
 		t.Run("PostgreSQL"+version, func(t *testing.T) {
 			samples, said := pendingIsTruth(t, version, "", moments)
 			require.Empty(t, said.lies)

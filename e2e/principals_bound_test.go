@@ -181,7 +181,7 @@ func eventOf(t *testing.T, namespace, id string) outbox.Event {
 // producers write; the operator's tool sees all of it.
 func TestBoundProducersArePublished(t *testing.T) {
 	t.Parallel()
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		w := ownEnvironment(t, version, nil)
 		r := streaming(t, w, "checkpoint_interval: 100ms")
 		caughtUp(t, w, r)

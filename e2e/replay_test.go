@@ -35,7 +35,7 @@ func TestReplay(t *testing.T) {
 	require.NoError(t, err)
 	stopAtTheEnd(t, cluster)
 	for _, mode := range []string{"idempotent", "exactly-once"} {
-		for _, version := range versions {
+		for _, version := range versionsOf(t.Name() + mode) {
 			t.Run(mode+"/PostgreSQL"+version, func(t *testing.T) {
 				r := newReplays(t, newEnvironmentBetween(t, postgres(t, version), cluster.Addrs()), mode)
 				r.run()

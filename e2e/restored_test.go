@@ -27,7 +27,7 @@ import (
 func TestSnapshotRestored(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"idempotent", "exactly-once"} {
-		onVersions(t, func(t *testing.T, version string) {
+		onAVersion(t, func(t *testing.T, version string) {
 			t.Run(mode, func(t *testing.T) {
 				w := ownEnvironment(t, version, nil)
 				w.prepareTables()
@@ -347,7 +347,7 @@ func TestDumpRestoredInPlace(t *testing.T) {
 func TestSnapshotRestoredInARepair(t *testing.T) {
 	t.Parallel()
 	for _, place := range []string{"after-gap", "in-repair"} { // the position is in the database; in Kafka
-		onVersions(t, func(t *testing.T, version string) {
+		onAVersion(t, func(t *testing.T, version string) {
 			t.Run(place, func(t *testing.T) { restoreInRepair(t, ownEnvironment(t, version, nil), place) })
 		})
 	}

@@ -275,7 +275,7 @@ var nemeses = []struct {
 // with a row in it that was not published.
 func TestPartitionNeverDroppedUnpublished(t *testing.T) {
 	t.Parallel()
-	for _, version := range versions {
+	for _, version := range versionsOf(t.Name()) {
 		t.Run("PostgreSQL"+version, func(t *testing.T) {
 			o := newOldDays(t, version)
 			for i, nemesis := range nemeses {
@@ -301,7 +301,7 @@ func TestPartitionNeverDroppedUnpublished(t *testing.T) {
 // TestDetachOfAnOpenPartitionLosesEvents shows why retention closes first, and
 // that the checks above would notice.
 func TestDetachOfAnOpenPartitionLosesEvents(t *testing.T) {
-	for _, version := range versions {
+	for _, version := range versionsOf(t.Name()) {
 		t.Run("PostgreSQL"+version, func(t *testing.T) {
 			o := newOldDays(t, version)
 			o.open(10)

@@ -16,7 +16,7 @@ import (
 // repair goes on.
 func TestSecondGapInARepair(t *testing.T) {
 	t.Parallel()
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		w := settled(t, version)
 		r := w.newRelay(w.config("checkpoint_interval: 50ms", "outbox: {start: all}", `admin: {listen: "off"}`), "none").inMode("exactly-once")
 		r.env = append(r.env, "ONCEWARD_KAFKA_TRANSACTION_INTERVAL=10ms")

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"os"
 	"testing"
 	"time"
@@ -20,6 +21,25 @@ func onVersions(t *testing.T, scenario func(t *testing.T, version string)) {
 	for _, version := range versions {
 		t.Run("PostgreSQL"+version, func(t *testing.T) { scenario(t, version) })
 	}
+}
+
+// onAVersion runs a scenario on both in the long form, and on one of them in the short
+// form: it takes long, and hangs little on PostgreSQL's version.
+func onAVersion(t *testing.T, scenario func(t *testing.T, version string)) {
+	for _, version := range versionsOf(t.Name()) {
+		t.Run("PostgreSQL"+version, func(t *testing.T) { scenario(t, version) })
+	}
+}
+
+// versionsOf are both in the long form, and one in the short form, always the same for a
+// name.
+func versionsOf(name string) []string {
+	if full() {
+		return versions
+	}
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(name))
+	return versions[sum.Sum32()%2:][:1]
 }
 
 // full says whether the long form of a scenario is wanted (`make e2e-full`).

@@ -15,7 +15,7 @@ import (
 // more is written than the relay may hold. The relay reads no further and keeps
 // its session: same walsender, bounded memory. Then everything arrives.
 func TestSinkStalls(t *testing.T) {
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		w := ownEnvironment(t, version, map[string]string{"wal_sender_timeout": "3s"})
 		r := streaming(t, w)
 		watch := watchPositions(t, w)

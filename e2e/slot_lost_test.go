@@ -13,7 +13,7 @@ import (
 // the slot than it may keep. The relay warns before the slot is lost; then it makes
 // the slot anew, and publishes from the table what was in the log that is gone.
 func TestSlotLost(t *testing.T) {
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		w := ownEnvironment(t, version, map[string]string{"max_slot_wal_keep_size": "32MB"})
 		r := streaming(t, w, "checkpoint_interval: 100ms")
 		caughtUp(t, w, r)

@@ -188,7 +188,7 @@ var startUpDefects = []startUpDefect{
 // TestStartUpDefects: each defect names itself, and what is printed mends it.
 func TestStartUpDefects(t *testing.T) {
 	t.Parallel()
-	for _, version := range versions {
+	for _, version := range versionsOf(t.Name()) {
 		t.Run("PostgreSQL"+version, func(t *testing.T) {
 			for _, defect := range startUpDefects {
 				t.Run(strings.ReplaceAll(defect.name, " ", "_"), func(t *testing.T) {
