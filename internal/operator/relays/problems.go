@@ -25,8 +25,9 @@ func (r *Relay) Problems() []operator.Problem {
 			"one that is not to begin is forgotten by `outboxctl retire --slot %s --reason \"…\"`", r.Relay, r.lastReport(), r.Slot)
 	case r.NotBegun: // what its processes wait for says more
 	case r.SlotOf != "" && !r.lives():
-		add("slot-elsewhere", "relay %[1]s: slot %[2]s is of database %[3]s and not this relay's, as beside a copy of a database: leave it alone; a relay of this database "+
-			"needs another name or postgres.slot.name, and this one is forgotten by `outboxctl retire --slot %[2]s --reason \"…\"`", r.Relay, r.Slot, r.SlotOf)
+		add("slot-elsewhere", "relay %[1]s: slot %[2]s belongs to database %[3]s, and the relay that uses it is that database's: this database is a copy. Leave the slot alone; "+
+			"a relay of this database needs another name or postgres.slot.name, and this one is forgotten by `outboxctl retire --slot %[2]s --reason \"…\"`", r.Relay, r.Slot, r.SlotOf)
+		out[len(out)-1].Code = "SLOT_FOREIGN"
 	case !r.SlotExists && !r.lives():
 		add("slot-gone", "relay %s: its slot %s is gone; start the relay and read what it says", r.Relay, r.Slot)
 	case r.WALStatus == "lost" || r.WALStatus == "unreserved":

@@ -234,7 +234,8 @@ func (s *Beginner) others(ctx context.Context) (words string, err error) {
 // an operator made, or a relay that died before it had written its beginning down.
 func (s *Beginner) slotMeanwhile(ctx context.Context) (string, error) {
 	var there bool
-	if err := s.state.Conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1)`, s.conf.Slot).Scan(&there); err != nil {
+	if err := s.state.Conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1
+		AND database = pg_catalog.current_database())`, s.conf.Slot).Scan(&there); err != nil {
 		return "", fmt.Errorf("look for slot %s: %w", s.conf.Slot, err)
 	}
 	if there {
