@@ -49,6 +49,7 @@ func reason(state State, err error) (code, text string) {
 	var rival *retry.RivalError
 	var decode *cdc.DecodeError
 	var topic *publisher.CheckpointError
+	var file *kafkaFileError
 	switch {
 	case err == nil:
 		return "", ""
@@ -58,6 +59,8 @@ func reason(state State, err error) (code, text string) {
 		return CodeConfig, label.Clip(field.Error(), maxReason)
 	case errors.As(err, &topic):
 		return CodeCheckpointTopic, label.Clip(topic.Error(), maxReason)
+	case errors.As(err, &file):
+		return codeKafka, file.key + " cannot be read or used; the log has the file and the reason"
 	case errors.As(err, &dsn):
 		return codeDSN, dsn.Error()
 	case errors.As(err, &pg):
@@ -69,7 +72,7 @@ func reason(state State, err error) (code, text string) {
 	case errors.As(err, &decode):
 		return codeDecode, "the stream cannot be decoded; the log has the position and the reason"
 	case state == StateHalted: // an event or a topic that an operator decides about
-		return CodeHalted, label.Clip(err.Error(), maxReason)
+		return CodeHalted, label.Clip(label.Said(err), maxReason)
 	case errors.Is(err, publisher.ErrFailed), errors.Is(err, publisher.ErrFenced):
 		return codeKafka, "the producer gave up; the log has the reason"
 	}

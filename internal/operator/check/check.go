@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/relay"
 )
@@ -243,8 +245,8 @@ func said(ctx context.Context, conn *pgx.Conn, cfg *relay.Config) Verdict {
 	if len(halted) > 0 {
 		first := slices.MinFunc(halted, func(a, b outboxdb.RelayHealthRow) int { return a.Since.Compare(b.Since) })
 		v.Status, v.Code = Failed, relay.CodeHalted
-		v.Detail = fmt.Sprintf("process %s is halted since %s and publishes nothing", first.Process, first.Since.UTC().Format(time.RFC3339))
-		v.Cure = first.Detail // what is wrong, and what to do about it
+		v.Detail = fmt.Sprintf("process %s is halted since %s and publishes nothing: %s", first.Process, first.Since.UTC().Format(time.RFC3339), first.Detail)
+		v.Cure = strings.Join(operator.NewProblem(first.Detail).Cures, ", or ")
 	}
 	return v
 }

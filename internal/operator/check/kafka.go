@@ -170,12 +170,9 @@ func Topics(ctx context.Context, cfg *relay.Config, sink publisher.Config) (topi
 }
 
 // TopicsSeen are [Topics] as somebody else than the relay sees them: by a connection of
-// their own. It connects to nothing.
+// their own. It connects to nothing, and reads no file of a secret.
 func TopicsSeen(ctx context.Context, conn querier, cfg *relay.Config) ([]string, error) {
-	sink, err := cfg.Publisher(slog.New(slog.DiscardHandler))
-	if err != nil {
-		return nil, err
-	}
+	sink := cfg.Routing()
 	topics, err := sink.FixedTopics()
 	if err != nil {
 		return nil, err

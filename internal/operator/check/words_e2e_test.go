@@ -50,7 +50,7 @@ func TestAHaltedProcessIsSeen(t *testing.T) {
 	pool, cfg := ready(t)
 	verdict := func() check.Verdict { return named(t, check.Run(t.Context(), cfg, nil), "what processes say") }
 	_, err := pool.Exec(t.Context(), `INSERT INTO onceward.relay_health (slot, process, relay, state, since, code, detail, waits)
-		VALUES ($1, 'p1', 'orders', 'halted', now(), 'HALTED', 'event x: too large: outboxctl skip', '[]')`, cfg.SlotName())
+		VALUES ($1, 'p1', 'orders', 'halted', now(), 'HALTED', 'event x: too large: ''outboxctl list''; `+"`outboxctl skip x`"+`', '[]')`, cfg.SlotName())
 	require.NoError(t, err)
 	require.Equal(t, check.OK, verdict().Status, "it lives no more")
 	alive, err := pgx.Connect(t.Context(), pool.Config().ConnString()+"&application_name=onceward%20process%20p1")
@@ -60,7 +60,8 @@ func TestAHaltedProcessIsSeen(t *testing.T) {
 	require.Equal(t, check.Failed, v.Status)
 	require.Equal(t, "HALTED", v.Code)
 	require.Contains(t, v.Detail, "process p1 is halted")
-	require.Equal(t, "event x: too large: outboxctl skip", v.Cure)
+	require.Contains(t, v.Detail, "event x: too large")
+	require.Equal(t, "outboxctl skip x", v.Cure, "a command of ours, and nothing else")
 	_, err = pool.Exec(t.Context(), `UPDATE onceward.relay_health SET code = 'SLOT_LOST'`)
 	require.NoError(t, err)
 	require.Equal(t, check.OK, verdict().Status)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/relay"
@@ -48,6 +49,11 @@ func (r *Relay) Problems() []operator.Problem {
 	return out
 }
 
+// foreign is the beginning of a text that anybody may have written.
+func foreign(text string) string {
+	return label.Foreign(terminal.Preview([]byte(text), terminal.PreviewBytes))
+}
+
 // rested says who let the relay, or a route of it, rest, as far as it was written down.
 func (r *Relay) rested(route string) string {
 	i := slices.IndexFunc(r.Rests, func(v Rested) bool { return v.Route == route })
@@ -55,9 +61,9 @@ func (r *Relay) rested(route string) string {
 		return ""
 	}
 	v := r.Rests[i]
-	text := fmt.Sprintf(" by %s since %s", terminal.Preview([]byte(v.By), terminal.PreviewBytes), terminal.Stamp(&v.At))
+	text := fmt.Sprintf(" by %s since %s", foreign(v.By), terminal.Stamp(&v.At))
 	if v.Reason != "" {
-		text += " (" + terminal.Preview([]byte(v.Reason), terminal.PreviewBytes) + ")"
+		text += " (" + foreign(v.Reason) + ")"
 	}
 	return text
 }
@@ -93,7 +99,7 @@ func (r *Relay) waiting() []operator.Problem {
 				says = p.State + ", and not configured as the process that holds the slot,"
 			}
 			if w.What != "" {
-				says += " " + terminal.Preview([]byte(w.What), terminal.PreviewBytes)
+				says += " " + foreign(w.What)
 			}
 			problem := operator.NewProblem(fmt.Sprintf("relay %s is %s since %s (process %s): %s",
 				r.Relay, says, terminal.Stamp(&w.Since), p.Process,
@@ -147,7 +153,7 @@ func (r Relay) routesAtRest() string {
 	for _, p := range r.Processes {
 		for _, w := range p.Waiting {
 			if p.Alive && w.For == relay.WaitRoute && !slices.Contains(r.PausedRoutes, w.What) {
-				out = append(out, fmt.Sprintf("route %s: %s", terminal.Preview([]byte(w.What), terminal.PreviewBytes), terminal.Preview([]byte(w.Detail), terminal.ErrorBytes)))
+				out = append(out, fmt.Sprintf("route %s: %s", foreign(w.What), terminal.Preview([]byte(w.Detail), terminal.ErrorBytes)))
 			}
 		}
 	}
