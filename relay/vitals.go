@@ -195,7 +195,7 @@ func (v *vitals) now(now time.Time) Health {
 		h.Error = label.Said(v.err)
 		h.Code, h.public = reason(v.state, v.err)
 		if h.Code == codeSession && v.asked != "" {
-			h.Code, h.public = codeKafka, "no session with Kafka: "+v.asked+", or with an error that the log has"
+			h.Code, h.public = CodeKafka, "no session with Kafka: "+v.asked+", or with an error that the log has"
 		}
 	}
 	all := v.session(now, h.Error)

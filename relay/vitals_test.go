@@ -66,7 +66,7 @@ func TestVitalsNameTheBrokersOfASessionThatCannotBegin(t *testing.T) {
 	v.enter(StateBackoff, errors.New("connection refused"), after(2))
 	for _, s := range []State{StateBackoff, StateConnecting} {
 		h := v.health(after(3))
-		require.Equal(t, codeKafka, h.Code, s)
+		require.Equal(t, CodeKafka, h.Code, s)
 		require.Contains(t, h.public, "brokers [k:1] are asked")
 		require.NotContains(t, h.public, "refused")
 		v.enter(StateConnecting, nil, after(3))
@@ -190,7 +190,7 @@ func TestKafkasFilesAreNotBlamedOnPostgreSQL(t *testing.T) {
 		v.enter(StateBackoff, fmt.Errorf("begin: %w", err), after(2))
 		h := v.health(after(3))
 		require.Equal(t, WaitKafka, only(t, h).For, key)
-		require.Equal(t, codeKafka, h.Code, key)
+		require.Equal(t, CodeKafka, h.Code, key)
 		require.Equal(t, key+" cannot be read or used; the log has the file and the reason", h.public)
 	}
 }
