@@ -169,7 +169,7 @@ func (r *run) postgres(ctx context.Context) {
 		name  string
 		check func(context.Context, *pgx.Conn, *relay.Config) Verdict
 	}{
-		{"operator's words", words}, {"what processes say", said}, {"log kept for the slot", keepSize}, {"standbys of the slot", standbys},
+		{"release of the schema", release}, {"operator's words", words}, {"what processes say", said}, {"log kept for the slot", keepSize}, {"standbys of the slot", standbys},
 		{"partitions of today and ahead", partitionsAhead}, {"clock", clockSkew},
 	} {
 		r.ask(ctx, advice.name,
@@ -249,6 +249,15 @@ func said(ctx context.Context, conn *pgx.Conn, cfg *relay.Config) Verdict {
 		v.Status, v.Code = Failed, relay.CodeHalted
 		v.Detail = fmt.Sprintf("process %s is halted since %s and publishes nothing: %s", first.Process, first.Since.UTC().Format(time.RFC3339), first.Detail)
 		v.Cure = strings.Join(operator.NewProblem(first.Detail).Cures, ", or ")
+	}
+	return v
+}
+
+// release warns of a schema that a later release has migrated.
+func release(ctx context.Context, conn *pgx.Conn, _ *relay.Config) Verdict {
+	v := verdictOf("release of the schema", cdc.CheckNotAhead(ctx, conn))
+	if v.Cure != "" {
+		v.Status = Warning
 	}
 	return v
 }

@@ -66,3 +66,21 @@ func TestAHaltedProcessIsSeen(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, check.OK, verdict().Status)
 }
+
+// TestASchemaOfALaterReleaseIsSeen: the relay starts over it, and what mends it is the
+// relay's upgrade.
+func TestASchemaOfALaterReleaseIsSeen(t *testing.T) {
+	pool, cfg := ready(t)
+	_, err := pool.Exec(t.Context(), "INSERT INTO onceward.outbox_migrations (version_id, is_applied) VALUES (4711, true)")
+	require.NoError(t, err)
+	v := named(t, check.Run(t.Context(), cfg, nil), "release of the schema")
+	require.Equal(t, []any{check.Warning, "SCHEMA_AHEAD"}, []any{v.Status, v.Code})
+	require.Contains(t, v.Detail, "its migration is 4711")
+	require.Contains(t, v.Cure, "upgrade the relay")
+	require.NotContains(t, v.Cure, "migrate up")
+	_, err = pool.Exec(t.Context(), "ALTER TABLE onceward.relay_state RENAME COLUMN paused_routes TO resting")
+	require.NoError(t, err)
+	v = named(t, check.Run(t.Context(), cfg, nil), "operator's words")
+	require.Equal(t, []any{check.Failed, "SCHEMA_OTHER"}, []any{v.Status, v.Code})
+	require.Contains(t, v.Cure, "where it is newer than is known, upgrade the relay")
+}
