@@ -40,6 +40,7 @@ var ranElsewhere = map[string]string{
 	"cdc/starterror.go: ALTER ROLE":                                                "TestStartUpDefects",
 	"cdc/slot.go: SELECT":                                                          "it only looks",
 	"cdc/starterror.go: SELECT":                                                    "it only looks, or reloads pg_hba.conf",
+	"internal/operator/letters/relay_show.go: outboxctl":                           "cmd/outboxctl: TestWhatComesNext; replay: TestReplay",
 	"cdc/checksession.go: outboxctl migrate status":                                "it only looks",
 	"cdc/checksession.go: outboxctl migrate up":                                    "TestStartUpDefects, TestSchemaBehind run that of cdc/checks.go",
 	"cdc/layout.go: outboxctl migrate status":                                      "it only looks",

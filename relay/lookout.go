@@ -64,8 +64,18 @@ func processID() string {
 	if err != nil {
 		host = "unknown"
 	}
-	host = notInNames.ReplaceAllString(host, "-")
-	return fmt.Sprintf("%.20s/%d/%06x", host, os.Getpid(), rand.N(1<<24)) //nolint:gosec // G404: it is a name
+	return fmt.Sprintf("%s/%d/%06x", shortHost(host), os.Getpid(), rand.N(1<<24)) //nolint:gosec // G404: it is a name
+}
+
+// shortHost is what of a host's name has room in an application_name, and tells it from
+// others: not the domain, and of a long name the end, where pods of one deployment differ.
+func shortHost(name string) string {
+	const most = 31
+	name = notInNames.ReplaceAllString(name, "-")
+	if len(name) > most {
+		name, _, _ = strings.Cut(name, ".")
+	}
+	return name[max(0, len(name)-most):]
 }
 
 // run keeps the process's row true until ctx ends.

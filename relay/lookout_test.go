@@ -100,3 +100,13 @@ func TestAHaltedProcessLeavesItsWords(t *testing.T) {
 		})
 	}
 }
+
+// TestPodsAreToldApart: by the end of their name, as long as it has to be.
+func TestPodsAreToldApart(t *testing.T) {
+	require.Equal(t, "db-1.example.com", shortHost("db-1.example.com"))
+	require.Equal(t, "ip-10-0-0-1", shortHost("ip-10-0-0-1.eu-central-1.compute.internal"))
+	const deployment = "payments-onceward-relay-production-7d9f8b6c5-"
+	require.Equal(t, "elay-production-7d9f8b6c5-x2x4z", shortHost(deployment+"x2x4z"))
+	require.NotEqual(t, shortHost(deployment+"x2x4z"), shortHost(deployment+"q9q9q"))
+	require.LessOrEqual(t, len(processName+shortHost(deployment+"x2x4z")+"/4194304/ffffff"), 63, "an application_name is not longer")
+}

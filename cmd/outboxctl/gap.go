@@ -80,6 +80,7 @@ func printGaps(p *page, r *gaps.Report) {
 		p.line("none")
 	}
 	p.table([]string{"gap", "relay", "state…", "cause", "counted?", "replays??", "found?"}, rows)
+	printProblems(p, r.Problems)
 }
 
 // readGapArgument checks what needs no server.

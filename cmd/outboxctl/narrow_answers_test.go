@@ -79,6 +79,7 @@ func ofEvents() map[string]func(terminal.Screen) string {
 		Relays:      []events.Account{{Relay: "payments", Slot: "onceward_payments", Known: true, State: states.Dead, PublishedAt: &later, Why: "it is parked: " + longError}},
 		DeadLetters: []events.Letter{{Slot: "onceward_payments", State: states.LetterOpen, Class: "too_large", Error: longError, Attempts: 3, FirstAt: at, LastAt: later}},
 		Replays:     []events.Replay{{ID: whoID, Mode: states.ModeRedeliver, RequestedAt: at, RequestedBy: who, Reason: longWhy}},
+		Next:        letters.Next(longKey, states.LetterOpen),
 		NotSearched: "the topic of the event is not known: no route of relay.yaml takes aggregates of type payment",
 	}
 	groups := *life
@@ -88,7 +89,7 @@ func ofEvents() map[string]func(terminal.Screen) string {
 	groups.Refused = []events.Refused{{Group: "billing", State: states.LetterOpen, Reason: "handler", Topic: "payments.payment", Partition: 11, Offset: 1234567890, Error: "no such account: " + longWhy, CreatedAt: at}}
 	groups.Fences = someFences()[:1]
 	return map[string]func(terminal.Screen) string{
-		"list":      written(&events.List{State: states.Pending, Events: []events.Event{short, short}, Relays: []events.Snapshot{{Relay: "payments"}}, More: true}, printList),
+		"list":      written(&events.List{State: states.Pending, Events: []events.Event{short, short}, Relays: []events.Snapshot{{Relay: "payments"}}, More: true, Problems: operator.Problems("relay payments is paused by alice.operator since 2026-11-25 22:47:54.123Z (the broker moves); `outboxctl resume --relay payments` lets it go on")}, printList),
 		"list-long": written(&events.List{State: states.Pending, Events: []events.Event{event, short}, NotBegun: []string{"payments"}, Filled: []string{"outbox_p20261125"}}, printList),
 		"list-dead": written(&events.List{State: states.Dead, Events: []events.Event{dead}, Relays: []events.Snapshot{{Relay: "payments", Known: true}}}, printList),
 		"list-none": written(&events.List{State: states.Pending}, printList),
@@ -111,7 +112,7 @@ func ofLetters() map[string]func(terminal.Screen) string {
 	actions := []operator.Action{{At: at, By: who, Action: "redrive", Group: longGroup, Target: longPlace, Reason: longWhy}}
 	return map[string]func(terminal.Screen) string{
 		"dead-list":          written(&letters.List{Letters: []letters.Letter{letter, edited}, More: true}, printDeadLetters),
-		"dead-show":          written(&letters.Shown{Key: longKey, Letters: []letters.WholeLetter{whole}, Commands: []letters.Command{{Action: "retry", Aggregate: true, RequestedAt: at, RequestedBy: who, Reason: longWhy}}}, printDeadShow),
+		"dead-show":          written(&letters.Shown{Key: longKey, Letters: []letters.WholeLetter{whole}, Commands: []letters.Command{{Action: "retry", Aggregate: true, RequestedAt: at, RequestedBy: who, Reason: longWhy}}, Next: letters.Next(longKey, states.LetterOpen)[1:]}, printDeadShow),
 		"dead-none":          written(&letters.Shown{Key: longKey}, printDeadShow),
 		"dead-discard":       written(became, printDecided),
 		"dead-refused":       written(&letters.Became{Problems: operator.Problems("letter " + longKey + " is discarded already: by " + who + ", because " + longWhy)}, printDecided),
@@ -185,7 +186,7 @@ func ofGaps() map[string]func(terminal.Screen) string {
 	decided := gap
 	decided.Left, decided.State, decided.DecidedBy, decided.DecidedWhy, decided.DecidedAt = nil, states.GapRepaired, &who, &why, &later
 	return map[string]func(terminal.Screen) string{
-		"gap-list": written(&gaps.Report{Gaps: []gaps.Gap{gap, decided}}, printGaps),
+		"gap-list": written(&gaps.Report{Gaps: []gaps.Gap{gap, decided}, Problems: operator.Problems("relay payments: gap " + whoID.String() + " (SLOT_LOST) of 12 events waits for a decision: `outboxctl gap show " + whoID.String() + "`")}, printGaps),
 		"gap-show": written(&gap, printGap), "gap-show-repaired": written(&decided, printGap),
 	}
 }

@@ -1,12 +1,14 @@
 package relays
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/relay"
 )
@@ -36,15 +38,34 @@ func (r *Relay) Problems() []operator.Problem {
 	case r.ActivePID == nil && !r.lives():
 		add("no-process", "relay %s: no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", r.Relay, r.lastReport())
 	}
-	out = append(append(out, r.waiting()...), r.elsewhere()...)
+	out = append(append(append(out, r.waiting()...), r.elsewhere()...), r.rests()...)
+	for _, id := range r.Skip {
+		add("skip", "relay %s is told to skip the event %s and has not come to it; `outboxctl skip %s --undo --relay %s` takes the word back", r.Relay, id, id, r.Relay)
+	}
+	return out
+}
+
+// Rests says what of the relays, or of the one of a slot, rests by an operator's word.
+func Rests(ctx context.Context, q *outboxdb.Queries, slot string) ([]operator.Problem, error) {
+	known, err := Read(ctx, q)
+	out := []operator.Problem{}
+	for i := range known {
+		if slot == "" || known[i].Slot == slot {
+			out = append(out, known[i].rests()...)
+		}
+	}
+	return out, err
+}
+
+func (r *Relay) rests() (out []operator.Problem) {
+	add := func(check, format string, args ...any) {
+		out = append(out, operator.NewProblem(fmt.Sprintf(format, args...)).Of(check, r.Relay, r.Slot))
+	}
 	if r.Paused {
 		add("paused", "relay %s is paused%s; `outboxctl resume --relay %s` lets it go on", r.Relay, r.rested(""), r.Relay)
 	}
 	for _, route := range r.PausedRoutes {
 		add("route-paused", "relay %s: route %s is paused%s; `outboxctl resume --relay %s --route %s` lets it go on", r.Relay, route, r.rested(route), r.Relay, route)
-	}
-	for _, id := range r.Skip {
-		add("skip", "relay %s is told to skip the event %s and has not come to it; `outboxctl skip %s --undo --relay %s` takes the word back", r.Relay, id, id, r.Relay)
 	}
 	return out
 }
