@@ -56,7 +56,8 @@ func (r *Relay) answer(w http.ResponseWriter, ok bool) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	h := r.Health()
-	body := page{Relay: r.cfg.Name, Process: r.lookout.process, State: h.State, Since: h.Since.UTC(), Code: h.Code, Error: h.public,
+	body := page{Relay: r.cfg.Name, Process: r.lookout.process, State: h.State, Since: h.Since.UTC(),
+		Code: h.Code, Error: h.public,
 		Waiting: h.Waiting}
 	for i, wait := range h.Waiting {
 		if wait.Detail == h.Error && h.Error != "" {

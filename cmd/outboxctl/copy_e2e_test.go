@@ -136,7 +136,7 @@ func TestACopyBesideItsLivingOriginal(t *testing.T) {
 
 	holds, err := original.Begin(t.Context())
 	require.NoError(t, err)
-	defer holds.Rollback(context.Background()) //nolint:errcheck // it ends with the test
+	defer holds.Rollback(context.Background())
 	_, err = holds.Exec(t.Context(), "LOCK TABLE onceward.outbox IN SHARE MODE")
 	require.NoError(t, err)
 	require.Contains(t, holders(t, original), "(pid ")

@@ -77,7 +77,8 @@ func partitionsRound(c *cli.Context, dryRun bool) error {
 		return err
 	}
 	defer db.Close()
-	report, failed := partitions.Round(c.Context, db, retention.Config{Ahead: days.Ahead, Keep: days.Keep, DryRun: dryRun, DropBefore: reason})
+	report, failed := partitions.Round(c.Context, db,
+		retention.Config{Ahead: days.Ahead, Keep: days.Keep, DryRun: dryRun, DropBefore: reason})
 	if report == nil {
 		return failed
 	}

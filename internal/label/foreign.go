@@ -53,6 +53,6 @@ func theirs(err error) bool {
 	case strings.HasPrefix(path, ours), path == "errors", path == "fmt":
 		return false
 	}
-	raised, ok := err.(interface{ SQLState() string }) //nolint:errorlint // this one, and not one that it wraps
+	raised, ok := err.(interface{ SQLState() string })
 	return !ok || !strings.HasPrefix(raised.SQLState(), "OW")
 }

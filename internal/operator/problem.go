@@ -30,7 +30,8 @@ func NewProblem(what string) Problem {
 
 var printedCommand = regexp.MustCompile("`(outboxctl [^`]*)`")
 
-// ProblemOf is of an error, of which what others said is no command, and whose code and cure it has where that has some.
+// ProblemOf is of an error, of which what others said is no command, and whose code and
+// cure it has where that has some.
 func ProblemOf(err error) Problem {
 	p := NewProblem(label.Said(err))
 	var start *cdc.StartError

@@ -77,7 +77,8 @@ type LetterOf struct {
 
 // Read lists events, with the relays whose account it is.
 func Read(ctx context.Context, db *operator.Database, f Filter) (*List, error) {
-	report := &List{State: f.State, Relays: []Snapshot{}, Events: []Event{}, Problems: []operator.Problem{}, stuck: f.Older > 0}
+	report := &List{State: f.State, Relays: []Snapshot{}, Events: []Event{}, Problems: []operator.Problem{},
+		stuck: f.Older > 0}
 	err := report.read(ctx, db, outboxdb.ListByStateParams{
 		State: f.State, Slot: f.Slot, Namespace: f.Namespace, AggregateType: f.AggregateType,
 		AggregateID: f.AggregateID, EventType: f.EventType,

@@ -100,7 +100,8 @@ func maintain(ctx context.Context, db *operator.Database, cfg retention.Config) 
 }
 
 func newPartitionsReport(done retention.Report, cfg retention.Config) *Report {
-	r := &Report{DryRun: cfg.DryRun, Ahead: cfg.Ahead, Keep: cfg.Keep, DaysAhead: done.Ahead, Made: operator.NotNil(done.Made), Leaves: []Leaf{},
+	r := &Report{DryRun: cfg.DryRun, Ahead: cfg.Ahead, Keep: cfg.Keep, DaysAhead: done.Ahead,
+		Made: operator.NotNil(done.Made), Leaves: []Leaf{},
 		Problems: []operator.Problem{}}
 	if done.Taken != "" {
 		r.Problems = append(r.Problems, operator.NewProblem(done.Taken))
