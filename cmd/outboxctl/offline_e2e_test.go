@@ -44,8 +44,8 @@ func TestAConfigurationWithoutItsSecrets(t *testing.T) {
 			}
 			require.LessOrEqual(t, len(made), 1)
 			require.Equal(t, "open", old("--config", config), "relay.yaml keeps it")
-			require.Contains(t, fine(t, "partitions", "status", "--config", config), "20 days ahead are covered\nwanted ahead: 20 days; kept: 30 days before today")
-			require.Contains(t, fine(t, "partitions", "status", "--config", config, "--ahead", "3", "--keep", "1"), "wanted ahead: 3 days; kept: 1 day before today")
+			require.Contains(t, fine(t, "partitions", "status", "--config", config), "20 days ahead are covered\nwanted ahead: 20 days; kept, not made: 30 days before today")
+			require.Contains(t, fine(t, "partitions", "status", "--config", config, "--ahead", "3", "--keep", "1"), "wanted ahead: 3 days; kept, not made: 1 day before today")
 			require.Equal(t, "waiting", old("--config", config, "--keep", "8"), "a flag wins")
 			exec(t, pool, "DROP TABLE onceward."+partition.OfDay("outbox", day).Name)
 		})

@@ -142,7 +142,7 @@ func printPartitions(p *page, r *partitions.Report) {
 		p.line("%s %s: %s to %s", verb, label.Count(n, "partition"), r.Made[0], r.Made[n-1])
 	}
 	p.line("%s covered", label.Count(r.DaysAhead, "day ahead is", "days ahead are"))
-	p.line("wanted ahead: %s; kept: %s before today (--ahead and --keep, or --config FILE)", label.Count(r.Ahead, "day"), label.Count(r.Keep, "day"))
+	p.line("wanted ahead: %s; kept, not made: %s before today (--ahead and --keep, or --config FILE)", label.Count(r.Ahead, "day"), label.Count(r.Keep, "day"))
 	printLeaves(p, r.Leaves)
 	printProblems(p, r.Problems)
 }

@@ -7,7 +7,7 @@ BEGIN
   EXECUTE pg_catalog.replace(
     pg_catalog.pg_get_functiondef('onceward.enqueue(text, text, text, text, bytea, text, jsonb, text)'::regprocedure),
     'Run outboxctl partitions maintain, or make the key nearer to the event.',
-    'outboxctl partitions maintain --config relay.yaml makes those of today and the days to come; none of a day that is over: a key of such a day has to be made anew.');
+    'outboxctl partitions maintain --config relay.yaml makes those of today and the days to come; none of a day that is over. What may come later needs a larger keep beforehand, or a table of your own for its id and a new key: docs/producing.md, The key.');
 END
 $do$;
 -- +goose StatementEnd
@@ -144,7 +144,7 @@ DO $do$
 BEGIN
   EXECUTE pg_catalog.replace(
     pg_catalog.pg_get_functiondef('onceward.enqueue(text, text, text, text, bytea, text, jsonb, text)'::regprocedure),
-    'outboxctl partitions maintain --config relay.yaml makes those of today and the days to come; none of a day that is over: a key of such a day has to be made anew.',
+    'outboxctl partitions maintain --config relay.yaml makes those of today and the days to come; none of a day that is over. What may come later needs a larger keep beforehand, or a table of your own for its id and a new key: docs/producing.md, The key.',
     'Run outboxctl partitions maintain, or make the key nearer to the event.');
 END
 $do$;
