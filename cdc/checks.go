@@ -104,26 +104,38 @@ func checkServer(ctx context.Context, conn *pgx.Conn, _ Config) error {
 // it is another. Where no migration was written down, or the role may not read it, the
 // tables and columns are what there is to look at.
 func checkSchema(ctx context.Context, conn *pgx.Conn, _ Config) error {
-	var version int64
-	err := conn.QueryRow(ctx, `SELECT coalesce(pg_catalog.max(version_id), 0) FROM onceward.outbox_migrations WHERE is_applied`).Scan(&version)
+	version, err := migrated(ctx, conn)
+	if err != nil || version == 0 || version >= pgconf.OutboxSchema {
+		return err
+	}
+	return &StartError{Code: codeSchemaBehind,
+		What: fmt.Sprintf("the schema of this database is of an earlier release than the relay: its migration is %d, %d is needed", version, pgconf.OutboxSchema),
+		Cure: "outboxctl migrate up --side outbox"}
+}
+
+// migrated is the schema's migration; 0: none was written down, or the role may not read it.
+func migrated(ctx context.Context, conn *pgx.Conn) (version int64, err error) {
+	err = conn.QueryRow(ctx, `SELECT coalesce(pg_catalog.max(version_id), 0) FROM onceward.outbox_migrations WHERE is_applied`).Scan(&version)
 	var pg *pgconn.PgError
 	switch {
 	case errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000" || pg.Code == "42501"): // undefined_table, invalid_schema_name, insufficient_privilege
-		return nil
+		return 0, nil
 	case err != nil:
-		return fmt.Errorf("read onceward.outbox_migrations: %w", err)
-	case version < pgconf.OutboxSchema:
-		return schemaBehind(nil, "its migration is %d, %d is needed", version, pgconf.OutboxSchema)
+		return 0, fmt.Errorf("read onceward.outbox_migrations: %w", err)
 	}
-	return nil
+	return version, nil
 }
 
-// schemaBehind says that the schema is of an earlier release, and what shows it.
-func schemaBehind(err error, shown string, args ...any) *StartError {
-	return &StartError{
-		Code: codeSchemaBehind, Err: err, What: "the schema of this database is of an earlier release than the relay: " + fmt.Sprintf(shown, args...),
-		Cure: "outboxctl migrate up --side outbox",
+// CheckNotAhead says that the schema is of a later release than the relay. It runs all the
+// same, unless what it uses is no longer there: whoever migrates first upgrades it next.
+func CheckNotAhead(ctx context.Context, conn *pgx.Conn) error {
+	version, err := migrated(ctx, conn)
+	if err != nil || version <= pgconf.OutboxSchema {
+		return err
 	}
+	return &StartError{Code: codeSchemaAhead,
+		What: fmt.Sprintf("the schema of this database is of a later release than the relay: its migration is %d, the relay knows %d", version, pgconf.OutboxSchema),
+		Cure: "upgrade the relay to the release that migrated the database, or a later one"}
 }
 
 // checkTable demands the tables of the publication, logged down to the last

@@ -75,6 +75,6 @@ func TestExplainFiltered(t *testing.T) {
 	for _, code := range []string{"42703", "42883"} {
 		var start *StartError
 		require.ErrorAs(t, ExplainRefused(&pgconn.PgError{Code: code, Message: "column p.attachings does not exist"}), &start)
-		require.Equal(t, codeSchemaBehind, start.Code)
+		require.Equal(t, codeSchemaOther, start.Code)
 	}
 }

@@ -63,6 +63,8 @@ const (
 	codeRights             = "RIGHTS"
 	codeRowSecurity        = "ROW_SECURITY"
 	codeSchemaBehind       = "SCHEMA_BEHIND"
+	codeSchemaAhead        = "SCHEMA_AHEAD"
+	codeSchemaOther        = "SCHEMA_OTHER"
 	codePublicationActions = "PUBLICATION_ACTIONS"
 	codePublicationRoot    = "PUBLICATION_ROOT"
 	codePublicationTables  = "PUBLICATION_TABLES"

@@ -229,7 +229,7 @@ func retentionCures(t *testing.T, c *cures) {
 	dropped, repaired := oldEvent(t, w, 20), oldEvent(t, w, 5)
 	r := w.newRelay(w.config(`admin: {listen: "off"}`), "")
 	r.start()
-	c.find(t, `relay/internal/beginning/beginner.go: outboxctl partitions maintain --drop-before --reason "…"`, r.wait(30*time.Second))
+	c.find(t, `relay/internal/beginning/beginner.go: outboxctl partitions maintain --config relay.yaml --drop-before --reason "…"`, r.wait(30*time.Second))
 	r = staying(w, "checkpoint_interval: 50ms", "outbox: {start: now}", "gap: ask")
 	begins(t, w, r)
 	maintain := func(more ...string) string {
@@ -255,7 +255,7 @@ func retentionCures(t *testing.T, c *cures) {
 		eventually(t, "the partition is dropped", time.Minute, func() bool { maintain(more...); return !there(daysAgo) })
 	}
 	const gate = "relay/retention/gate.go: outboxctl "
-	c.do(t, w, maintainerLogin, gate+`partitions maintain --drop-before --reason "…"`, says("older than relay"))
+	c.do(t, w, maintainerLogin, gate+`partitions maintain --config relay.yaml --drop-before --reason "…"`, says("older than relay"), "relay.yaml", r.config)
 	gone(20, "--drop-before", "--reason", "told", "--yes")
 	require.Zero(t, w.published()[dropped])
 	c.do(t, w, operatorLogin, gate+`gap repair {} --reason "…"`, says("older than relay", "--keep", "3"))

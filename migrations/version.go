@@ -30,6 +30,15 @@ func Check(ctx context.Context, q Querier, side Side) error {
 	return nil
 }
 
+// Newer is the error, which matches [ErrNewerSchema], of a schema that this binary does not
+// know; nil: it is none.
+func Newer(st Status) error {
+	if st.Version <= st.Latest {
+		return nil
+	}
+	return newerSchema(st.Side, st.Version, st.Latest)
+}
+
 func newerSchema(side Side, version, latest int64) error {
 	return fmt.Errorf("%w: side %s is at version %d, this binary knows up to %d; upgrade this binary to the release that migrated the database, or later",
 		ErrNewerSchema, side, version, latest)

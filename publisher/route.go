@@ -277,6 +277,7 @@ func (t template) execute(o origin) string {
 
 // clip shortens a row-controlled text for an error.
 func clip(s string) string {
+	s = strings.ReplaceAll(s, "`", "'") // between backquotes stand commands of ours
 	if len(s) > 120 {
 		return s[:120] + "…"
 	}

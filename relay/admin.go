@@ -41,6 +41,7 @@ func (r *Relay) Handler(metrics http.Handler) http.Handler {
 // page is the body of both pages.
 type page struct {
 	Relay   string            `json:"relay"`
+	Process string            `json:"process"` // as in the log, outboxctl status and application_name
 	State   State             `json:"state"`
 	Since   time.Time         `json:"since"`
 	Code    string            `json:"code,omitempty"`
@@ -55,7 +56,8 @@ func (r *Relay) answer(w http.ResponseWriter, ok bool) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	h := r.Health()
-	body := page{Relay: r.cfg.Name, State: h.State, Since: h.Since.UTC(), Code: h.Code, Error: h.public,
+	body := page{Relay: r.cfg.Name, Process: r.lookout.process, State: h.State, Since: h.Since.UTC(),
+		Code: h.Code, Error: h.public,
 		Waiting: h.Waiting}
 	for i, wait := range h.Waiting {
 		if wait.Detail == h.Error && h.Error != "" {

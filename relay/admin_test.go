@@ -258,3 +258,19 @@ func TestServeAdminNamesThePortInUse(t *testing.T) {
 	r := testRelay(t, func(c *Config) { c.Admin.Listen = taken.Addr().String() })
 	require.ErrorContains(t, r.ServeAdmin(t.Context(), nil), "admin.listen")
 }
+
+// TestAProcessCanBeTold by its name, on its pages and in its log, as status shows it.
+func TestAProcessCanBeTold(t *testing.T) {
+	var log strings.Builder
+	cfg := minimal()
+	cfg.Postgres.DSN, cfg.Postgres.Insecure, cfg.Kafka.Insecure = "host=127.0.0.1 user=u sslmode=disable", true, true
+	r, err := New(cfg, slog.New(slog.NewTextHandler(&log, nil)))
+	require.NoError(t, err)
+	name := r.lookout.process
+	for _, path := range []string{"/healthz", "/readyz"} {
+		_, body := get(t, r.Handler(nil), path)
+		require.Contains(t, body, `"process":"`+name+`"`)
+	}
+	r.log.InfoContext(t.Context(), "x")
+	require.Contains(t, log.String(), " process="+name)
+}

@@ -130,6 +130,10 @@ func (c *Config) publisher(log *slog.Logger) (publisher.Config, error) {
 	return p, err
 }
 
+// Routing is the publisher's configuration without what files hold: enough to say where an
+// event leads, and not to connect.
+func (c *Config) Routing() publisher.Config { return c.sink(slog.New(slog.DiscardHandler)) }
+
 // sink is the publisher's configuration without what files hold.
 func (c *Config) sink(log *slog.Logger) publisher.Config {
 	p := publisher.Config{
@@ -153,8 +157,26 @@ func (c *Config) sink(log *slog.Logger) publisher.Config {
 	return p
 }
 
+// kafkaFileError: a file that kafka.tls or kafka.sasl names cannot be used. It is read
+// anew for every session, so that a relay tries again.
+type kafkaFileError struct {
+	key string // of relay.yaml
+	err error  // which names it too
+}
+
+// Error implements error.
+func (e *kafkaFileError) Error() string { return e.err.Error() }
+
+// Unwrap returns the system's error.
+func (e *kafkaFileError) Unwrap() error { return e.err }
+
 func (s SASLConfig) password() (string, error) {
-	return secret.File("kafka.sasl.password_file", s.PasswordFile)
+	const key = "kafka.sasl.password_file"
+	password, err := secret.File(key, s.PasswordFile)
+	if err != nil {
+		return "", &kafkaFileError{key, err}
+	}
+	return password, nil
 }
 
 func (t TLSConfig) load() (*tls.Config, error) {
@@ -172,9 +194,9 @@ func (t TLSConfig) roots() (*x509.CertPool, error) {
 	if t.CAFile == "" {
 		return nil, nil //nolint:nilnil // as crypto/tls has it
 	}
-	pem, err := os.ReadFile(t.CAFile)
+	pem, err := tlsFile("kafka.tls.ca_file", t.CAFile)
 	if err != nil {
-		return nil, fmt.Errorf("read kafka.tls.ca_file: %w", err)
+		return nil, err
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(pem) {
@@ -191,11 +213,27 @@ func (t TLSConfig) certificates() ([]tls.Certificate, error) {
 	if t.CertFile == "" {
 		return nil, nil
 	}
-	cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+	certificate, err := tlsFile("kafka.tls.cert_file", t.CertFile)
 	if err != nil {
-		return nil, fmt.Errorf("load kafka.tls.cert_file: %w", err)
+		return nil, err
 	}
-	return []tls.Certificate{cert}, nil
+	key, err := tlsFile("kafka.tls.key_file", t.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		return nil, &kafkaFileError{"kafka.tls", fmt.Errorf("use kafka.tls.cert_file with kafka.tls.key_file: %w", err)}
+	}
+	return []tls.Certificate{pair}, nil
+}
+
+func tlsFile(key, path string) ([]byte, error) {
+	text, err := os.ReadFile(path) //nolint:gosec // G304: the operator names the file
+	if err != nil {
+		return nil, &kafkaFileError{key, fmt.Errorf("read %s: %w", key, err)}
+	}
+	return text, nil
 }
 
 // verified returns the DSN if it is sslmode=verify-full, or may be less.

@@ -48,7 +48,8 @@ type lookout struct {
 	writtenAt time.Time
 	seenAt    time.Time
 	retryAt   time.Time
-	said      bool // about a table that cannot be written
+	tried     string // what could not be written then
+	said      bool   // about a table that cannot be written
 }
 
 func newLookout(cfg *Config, log *slog.Logger) *lookout {
@@ -64,8 +65,18 @@ func processID() string {
 	if err != nil {
 		host = "unknown"
 	}
-	host = notInNames.ReplaceAllString(host, "-")
-	return fmt.Sprintf("%.20s/%d/%06x", host, os.Getpid(), rand.N(1<<24)) //nolint:gosec // G404: it is a name
+	return fmt.Sprintf("%s/%d/%06x", shortHost(host), os.Getpid(), rand.N(1<<24)) //nolint:gosec // G404: it is a name
+}
+
+// shortHost is what of a host's name has room in an application_name, and tells it from
+// others: not the domain, and of a long name the end, where pods of one deployment differ.
+func shortHost(name string) string {
+	const most = 31
+	name = notInNames.ReplaceAllString(name, "-")
+	if len(name) > most {
+		name, _, _ = strings.Cut(name, ".")
+	}
+	return name[max(0, len(name)-most):]
 }
 
 // run keeps the process's row true until ctx ends.
@@ -105,10 +116,10 @@ func (l *lookout) close(ctx context.Context, last Health) {
 // show writes the row if it is due. What cannot be written now is written later:
 // the log and the health pages do not wait for it.
 func (l *lookout) show(ctx context.Context, h Health, now time.Time) {
-	if now.Before(l.retryAt) {
+	row, key := l.row(h)
+	if now.Before(l.retryAt) && key == l.tried { // a session that begins has met the server again
 		return
 	}
-	row, key := l.row(h)
 	figures := row.State + row.Code + row.Detail + string(row.Waits)
 	var err error
 	switch {
@@ -116,7 +127,7 @@ func (l *lookout) show(ctx context.Context, h Health, now time.Time) {
 		var wrote bool
 		wrote, err = l.write(ctx, row, h.State == StateStreaming)
 		if err == nil && !wrote {
-			l.retryAt = now.Add(lookoutPause) // until the roles are brought up to date
+			l.retryAt, l.tried = now.Add(lookoutPause), key // until the roles are brought up to date
 		}
 		if wrote {
 			l.written, l.figures, l.writtenAt, l.seenAt = key, figures, now, now
@@ -126,7 +137,7 @@ func (l *lookout) show(ctx context.Context, h Health, now time.Time) {
 		l.seenAt = now
 	}
 	if err != nil && ctx.Err() == nil {
-		l.retryAt = now.Add(lookoutPause)
+		l.retryAt, l.tried = now.Add(lookoutPause), key
 		l.log.DebugContext(ctx, "health not written", "error", err)
 	}
 }
@@ -156,8 +167,10 @@ func (l *lookout) row(h Health) (row outboxdb.SaveHealthParams, key string) {
 			key += w.What + "\x00"
 		}
 	}
-	if h.State == StateHalted {
-		key += h.Since.String() + "\x00" // what is to be done about this event is not what mended the last one
+	if h.State == StateHalted || h.State == StateStreaming {
+		// What is to be done about this event is not what mended the last one; and another
+		// session began while the server could not be written to.
+		key += h.Since.String() + "\x00"
 	}
 	return outboxdb.SaveHealthParams{
 		Slot: l.cfg.SlotName(), Process: l.process, Relay: l.cfg.Name, State: string(h.State), Since: h.Since,
@@ -201,8 +214,8 @@ func (l *lookout) stay(ctx context.Context, row outboxdb.SaveHealthParams, owner
 	defer cancel()
 	found := true
 	err := l.work(ctx, func(q *outboxdb.Queries) (err error) {
-		if !l.usable {
-			return nil
+		if err = l.probe(ctx); err != nil || !l.usable { // it may be another connection
+			return err
 		}
 		if found, err = q.HasHealth(ctx, outboxdb.HasHealthParams{Slot: row.Slot, Process: row.Process}); err != nil ||
 			!owner {

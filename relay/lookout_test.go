@@ -2,6 +2,7 @@ package relay
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -44,10 +45,51 @@ func TestHealthIsWrittenWhenItChanges(t *testing.T) {
 	}
 	require.Equal(t, of(held("a", 1)), of(held("a", 2)))
 	require.NotEqual(t, of(held("a", 1)), of(held("b", 1)))
+	require.NotEqual(t, of(held("a", 1)), of(Health{State: StateStreaming, Since: noon, Waiting: held("a", 1).Waiting}), "another session")
 	pins := func(who string) Health {
 		return Health{State: StateStreaming, Waiting: []Wait{{For: WaitTransaction, What: who}}}
 	}
 	require.Equal(t, of(pins("pid 7, active")), of(pins("pid 7, idle in transaction")))
+}
+
+// The server was away: nobody could be told so. As soon as a session has begun on it again,
+// others see that the process lives and streams since then, and a row that an owner has
+// removed meanwhile is there again.
+func TestASessionThatBeginsAgainIsSaidAtOnce(t *testing.T) {
+	db := scripted.New(t)
+	db.On("HealthAllowed", func([]string) scripted.Reply { return scripted.One(true) })
+	r := testRelay(t, func(cfg *Config) { cfg.Postgres.DSN = db.DSN() })
+	show := func(seconds int) {
+		r.lookout.show(t.Context(), r.vitals.health(after(seconds)), after(seconds))
+	}
+	saved := func() (n int) {
+		for _, name := range scripted.Names(db.Log()) {
+			if name == "SaveHealth" {
+				n++
+			}
+		}
+		return n
+	}
+	r.vitals.enter(StateStreaming, nil, after(1))
+	show(2)
+	require.Equal(t, 1, saved())
+
+	away := r.cfg.Postgres.DSN
+	r.lookout.drop(t.Context())
+	r.cfg.Postgres.DSN = "postgres://127.0.0.1:1/?sslmode=disable"
+	r.vitals.enter(StateBackoff, errors.New("no answer"), after(20))
+	show(21)
+	r.cfg.Postgres.DSN = away
+	show(22)
+	require.Equal(t, 1, saved(), "nothing has changed, and the pause is not over")
+	r.vitals.enter(StateStreaming, nil, after(23))
+	show(24)
+	require.Equal(t, 2, saved())
+
+	r.lookout.drop(t.Context())
+	db.On("HasHealth", func([]string) scripted.Reply { return scripted.One(false) })
+	show(40)
+	require.Equal(t, 3, saved(), "the row is gone")
 }
 
 // A row holds what jsonb and text can hold.
@@ -99,4 +141,14 @@ func TestAHaltedProcessLeavesItsWords(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPodsAreToldApart: by the end of their name, as long as it has to be.
+func TestPodsAreToldApart(t *testing.T) {
+	require.Equal(t, "db-1.example.com", shortHost("db-1.example.com"))
+	require.Equal(t, "ip-10-0-0-1", shortHost("ip-10-0-0-1.eu-central-1.compute.internal"))
+	const deployment = "payments-onceward-relay-production-7d9f8b6c5-"
+	require.Equal(t, "elay-production-7d9f8b6c5-x2x4z", shortHost(deployment+"x2x4z"))
+	require.NotEqual(t, shortHost(deployment+"x2x4z"), shortHost(deployment+"q9q9q"))
+	require.LessOrEqual(t, len(processName+shortHost(deployment+"x2x4z")+"/4194304/ffffff"), 63, "an application_name is not longer")
 }

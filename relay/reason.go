@@ -16,13 +16,15 @@ import (
 
 // Codes of what the health pages say, beside those of a [cdc.StartError].
 const (
-	codeDSN      = "DSN"
-	codePostgres = "POSTGRES"
-	codeKafka    = "KAFKA"
-	codeDecode   = "DECODE"
-	codeRival    = "RIVAL"
-	codeSession  = "SESSION_ENDED"
+	codeDSN     = "DSN"
+	codeSession = "SESSION_ENDED"
+	codeDecode  = "DECODE"
+	codeRival   = "RIVAL"
 
+	// CodeKafka: no broker lets a session begin, or the producer gave up.
+	CodeKafka = "KAFKA"
+	// CodePostgres: no server answers, or with an error that has no code of ours.
+	CodePostgres = "POSTGRES"
 	// CodeConfig: a setting is wrong, which a [*FieldError] names.
 	CodeConfig = "CONFIG"
 	// CodeHalted: an operator has to decide about an event or a topic.
@@ -49,6 +51,7 @@ func reason(state State, err error) (code, text string) {
 	var rival *retry.RivalError
 	var decode *cdc.DecodeError
 	var topic *publisher.CheckpointError
+	var file *kafkaFileError
 	switch {
 	case err == nil:
 		return "", ""
@@ -58,22 +61,31 @@ func reason(state State, err error) (code, text string) {
 		return CodeConfig, label.Clip(field.Error(), maxReason)
 	case errors.As(err, &topic):
 		return CodeCheckpointTopic, label.Clip(topic.Error(), maxReason)
+	case errors.As(err, &file):
+		return CodeKafka, file.key + " cannot be read or used; the log has the file and the reason"
 	case errors.As(err, &dsn):
 		return codeDSN, dsn.Error()
 	case errors.As(err, &pg):
-		return codePostgres, fmt.Sprintf("PostgreSQL answered with SQLSTATE %s; the log has its words", pg.Code)
+		return CodePostgres, fmt.Sprintf("PostgreSQL answered with SQLSTATE %s; the log has its words", pg.Code)
 	case errors.As(err, &connect):
-		return codePostgres, "no connection to PostgreSQL; the log has the address and the reason"
+		return CodePostgres, "no connection to PostgreSQL; the log has the address and the reason"
 	case errors.As(err, &rival):
 		return codeRival, "another relay publishes with this one's transactional id; the log says what to do"
 	case errors.As(err, &decode):
 		return codeDecode, "the stream cannot be decoded; the log has the position and the reason"
 	case state == StateHalted: // an event or a topic that an operator decides about
-		return CodeHalted, label.Clip(err.Error(), maxReason)
+		return CodeHalted, label.Clip(label.Said(err), maxReason)
 	case errors.Is(err, publisher.ErrFailed), errors.Is(err, publisher.ErrFenced):
-		return codeKafka, "the producer gave up; the log has the reason"
+		return CodeKafka, "the producer gave up; the log has the reason"
 	}
 	return codeSession, "the last session ended with an error; the log has it"
+}
+
+// CodeOf is the code that a relay's health pages have for an error that ends its session
+// or halts it, of docs/troubleshooting.md.
+func CodeOf(err error) string {
+	code, _ := reason(StateBackoff, err)
+	return code
 }
 
 // permanent reports whether trying again cannot mend the error, so that an

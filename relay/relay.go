@@ -66,9 +66,11 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 	if _, err := cfg.Publisher(log); err != nil {
 		return nil, err
 	}
-	log = log.With("relay", cfg.Name)
+	id := processID()
+	log = log.With("relay", cfg.Name, "process", id)
 	r := &Relay{cfg: cfg, log: log, counts: newCounts(cfg.Name), vitals: newVitals(cfg.Name, time.Now())}
 	r.lookout = newLookout(&r.cfg, log)
+	r.lookout.process = id
 	r.watch = watch{cfg: &r.cfg, log: log, vitals: r.vitals}
 	r.setState(StateConnecting, nil)
 	return r, nil

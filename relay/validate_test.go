@@ -139,8 +139,8 @@ func TestProblemsAreWhatNewRefuses(t *testing.T) {
 		"sasl":           {func(c *Config) { c.Kafka.SASL = SASLConfig{publisher.MechanismPlain, "u", gone} }, "read kafka.sasl.password_file", true},
 		"ca":             {func(c *Config) { c.Kafka.TLS.CAFile = file }, "kafka.tls.ca_file: " + file + " holds no certificate", false},
 		"no ca":          {func(c *Config) { c.Kafka.TLS.CAFile = gone }, "read kafka.tls.ca_file", true},
-		"certificate":    {func(c *Config) { c.Kafka.TLS.CertFile, c.Kafka.TLS.KeyFile = file, file }, "load kafka.tls.cert_file", false},
-		"no certificate": {func(c *Config) { c.Kafka.TLS.CertFile, c.Kafka.TLS.KeyFile = gone, gone }, "load kafka.tls.cert_file", true},
+		"certificate":    {func(c *Config) { c.Kafka.TLS.CertFile, c.Kafka.TLS.KeyFile = file, file }, "use kafka.tls.cert_file with kafka.tls.key_file", false},
+		"no certificate": {func(c *Config) { c.Kafka.TLS.CertFile, c.Kafka.TLS.KeyFile = gone, gone }, "read kafka.tls.cert_file", true},
 		"half a pair":    {func(c *Config) { c.Kafka.TLS.CertFile = file }, "kafka.tls: cert_file and key_file go together", false},
 		"misplaced":      {func(c *Config) { c.Postgres.DSN, c.Postgres.DSNFile = "", "host=db password=S3CR3T" }, "postgres.dsn_file: it looks like a connection string", false},
 	} {

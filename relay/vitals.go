@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/publisher"
 )
 
@@ -124,7 +125,10 @@ func (v *vitals) enter(s State, err error, now time.Time) {
 
 // blame returns what a session failed of.
 func (v *vitals) blame(err error) string {
+	var file *kafkaFileError
 	switch {
+	case errors.As(err, &file): // it is read beside a step of PostgreSQL
+		return WaitKafka
 	case v.opening && v.step.For != "":
 		return v.step.For
 	case errors.Is(err, publisher.ErrFailed), errors.Is(err, publisher.ErrFenced), errors.Is(err, publisher.ErrClosed):
@@ -188,10 +192,10 @@ func (v *vitals) last(now time.Time) Health {
 func (v *vitals) now(now time.Time) Health {
 	h := Health{State: v.state, Since: v.since}
 	if v.err != nil {
-		h.Error = v.err.Error()
+		h.Error = label.Said(v.err)
 		h.Code, h.public = reason(v.state, v.err)
 		if h.Code == codeSession && v.asked != "" {
-			h.Code, h.public = codeKafka, "no session with Kafka: "+v.asked+", or with an error that the log has"
+			h.Code, h.public = CodeKafka, "no session with Kafka: "+v.asked+", or with an error that the log has"
 		}
 	}
 	all := v.session(now, h.Error)

@@ -3,9 +3,12 @@ package relay
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cdc"
@@ -63,7 +66,7 @@ func TestVitalsNameTheBrokersOfASessionThatCannotBegin(t *testing.T) {
 	v.enter(StateBackoff, errors.New("connection refused"), after(2))
 	for _, s := range []State{StateBackoff, StateConnecting} {
 		h := v.health(after(3))
-		require.Equal(t, codeKafka, h.Code, s)
+		require.Equal(t, CodeKafka, h.Code, s)
 		require.Contains(t, h.public, "brokers [k:1] are asked")
 		require.NotContains(t, h.public, "refused")
 		v.enter(StateConnecting, nil, after(3))
@@ -162,4 +165,45 @@ func TestRemindersKeepTheirTimes(t *testing.T) {
 	require.Empty(t, r.tick(after(8001), nil), "what was not said is not taken back")
 	require.Len(t, r.tick(after(9001), []Wait{{For: WaitTransaction, Since: noon}}), 1, "one that is old already is said once")
 	require.Empty(t, r.tick(after(9002), []Wait{{For: WaitTransaction, Since: noon}}))
+}
+
+// TestKafkasFilesAreNotBlamedOnPostgreSQL: they are read anew for every session, beside a
+// step of PostgreSQL. The key of relay.yaml is named, also that of the private key.
+func TestKafkasFilesAreNotBlamedOnPostgreSQL(t *testing.T) {
+	gone, here := filepath.Join(t.TempDir(), "gone"), filepath.Join(t.TempDir(), "here")
+	require.NoError(t, os.WriteFile(here, []byte("x"), 0o600))
+	for key, change := range map[string]func(*KafkaConfig){
+		"kafka.sasl.password_file": func(k *KafkaConfig) {
+			k.SASL = SASLConfig{Mechanism: "PLAIN", Username: "u", PasswordFile: gone}
+		},
+		"kafka.tls.ca_file":   func(k *KafkaConfig) { k.TLS.CAFile = gone },
+		"kafka.tls.cert_file": func(k *KafkaConfig) { k.TLS.CertFile, k.TLS.KeyFile = gone, here },
+		"kafka.tls.key_file":  func(k *KafkaConfig) { k.TLS.CertFile, k.TLS.KeyFile = here, gone },
+	} {
+		cfg := Default()
+		change(&cfg.Kafka)
+		_, err := cfg.Publisher(nil)
+		require.ErrorContains(t, err, "read "+key)
+		v := newVitals("orders", noon)
+		v.enter(StateConnecting, nil, after(0))
+		v.try(WaitPostgres, "connect to PostgreSQL for letters", after(1))
+		v.enter(StateBackoff, fmt.Errorf("begin: %w", err), after(2))
+		h := v.health(after(3))
+		require.Equal(t, WaitKafka, only(t, h).For, key)
+		require.Equal(t, CodeKafka, h.Code, key)
+		require.Equal(t, key+" cannot be read or used; the log has the file and the reason", h.public)
+	}
+}
+
+// TestVitalsHaveNoCommandOfOthers: status takes the commands from what a process says of
+// itself, and a server, or who writes rows, says what it likes.
+func TestVitalsHaveNoCommandOfOthers(t *testing.T) {
+	v := newVitals("orders", noon)
+	raised := &pgconn.PgError{Severity: "ERROR", Code: "P0001", Message: "run `outboxctl gap accept X`"}
+	v.enter(StateHalted, fmt.Errorf("write a letter: %w; `outboxctl status` says more", raised), after(1))
+	h := v.health(after(2))
+	const want = "write a letter: ERROR: run 'outboxctl gap accept X' (SQLSTATE P0001); `outboxctl status` says more"
+	require.Equal(t, []string{want, want}, []string{h.Error, only(t, h).Detail})
+	_, err := publisher.Config{Brokers: []string{"b:1"}, Insecure: true, Routes: []publisher.Route{{Match: publisher.Match{Namespace: "x"}, Topic: "t"}}}.TopicOf("n", "`outboxctl list`", "e")
+	require.ErrorContains(t, err, "'outboxctl list'")
 }

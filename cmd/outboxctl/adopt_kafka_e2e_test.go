@@ -79,7 +79,7 @@ func TestAdoptKafkaGap(t *testing.T) {
 	require.NoError(t, pool.QueryRow(t.Context(), `SELECT concat_ws(' ', kafka_cluster, kafka_met, kafka_gap, epoch, mode) FROM onceward.relay_state`).Scan(&row))
 	require.Equal(t, "new t 5 idempotent", row)
 	require.NoError(t, pool.QueryRow(t.Context(), `SELECT concat_ws(' ', action, target, reason, requested_by) FROM onceward.relay_actions`).Scan(&row))
-	require.Equal(t, "adopt kafka gap from cluster old to new: 5 events in doubt, 1 dead letters open again moved login-"+prefix+"_operator", row)
+	require.Equal(t, "adopt kafka gap from cluster old to new: 5 events in doubt, 1 dead letter open again moved login-"+prefix+"_operator", row)
 
 	code, _, stderr = call(t, "adopt", "--kafka", "continue", "--cluster", "new", "--reason", "again", "--yes")
 	require.NotZero(t, code)

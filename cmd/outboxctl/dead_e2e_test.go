@@ -219,7 +219,7 @@ func TestDeadEditAndDiscard(t *testing.T) {
 		wait := d.obey(`UPDATE onceward.dead_letters SET state = 'discarded', control_id = $1 WHERE letter_id = (SELECT letter_id FROM onceward.controls WHERE control_id = $1)`, "")
 		out := fine(t, "dead", "discard", second.String(), "--reason", "test data", "--yes")
 		require.Contains(t, out, "discard of 1 letter: 1 done")
-		require.Contains(t, out, "\n1 letter of the aggregate order A still waits: `outboxctl dead retry "+first.String()+" --reason \"…\"` publishes them")
+		require.Contains(t, out, "\n1 letter of the aggregate order A still waits: `outboxctl dead retry "+first.String()+" --reason \"…\"` publishes it")
 		wait()
 		require.Equal(t, []string{"discard " + second.UUID().String() + " test data"}, column[string](d, "SELECT concat_ws(' ', action, letter_id, reason) FROM onceward.controls ORDER BY seq OFFSET 3"))
 		require.Contains(t, wrong(t, "dead", "discard", second.String(), "--reason", "r", "--yes"), "is no dead letter that waits; `outboxctl dead show "+second.String()+"` tells what became of it")

@@ -158,8 +158,8 @@ func printDecided(p *page, r *letters.Became) {
 			break
 		}
 		of := " of the aggregate " + short(l.AggregateType+" "+l.AggregateID)
-		p.line("\n%s: `outboxctl dead retry %s --reason \"…\"` publishes them",
-			label.Count(l.Letters, "letter"+of+" still waits", "letters"+of+" still wait"), l.Key)
+		p.line("\n%s: `outboxctl dead retry %s --reason \"…\"` publishes %s",
+			label.Count(l.Letters, "letter"+of+" still waits", "letters"+of+" still wait"), l.Key, map[bool]string{true: "it", false: "them"}[l.Letters == 1])
 	}
 	for _, relay := range r.Relays {
 		p.line("\n%s", relay)

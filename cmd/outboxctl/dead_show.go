@@ -43,6 +43,7 @@ func printDeadShow(p *page, r *letters.Shown) {
 		orders = append(orders, []string{what, terminal.Stamp(&v.RequestedAt), v.RequestedBy, whole(v.Reason)})
 	}
 	p.table([]string{"word", "asked at?", "by", "reason…"}, orders)
+	p.next(r.Next)
 	for _, v := range r.Letters {
 		if v.Payload != nil {
 			p.line("\npayload (%s):", v.Slot)

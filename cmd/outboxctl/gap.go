@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/gaps"
 	"github.com/onceward/onceward/internal/operator/states"
@@ -80,6 +81,7 @@ func printGaps(p *page, r *gaps.Report) {
 		p.line("none")
 	}
 	p.table([]string{"gap", "relay", "state…", "cause", "counted?", "replays??", "found?"}, rows)
+	printProblems(p, r.Problems)
 }
 
 // readGapArgument checks what needs no server.
@@ -117,7 +119,7 @@ func printGap(p *page, g *gaps.Gap) {
 		[2]string{"relay", g.Relay + " (slot " + g.Slot + ")"},
 		[2]string{"cause", g.Cause + ": " + g.Detail},
 		[2]string{"state", g.State},
-		[2]string{"found", terminal.Stamp(&g.FoundAt) + ", with " + strconv.FormatInt(g.Events, 10) + " events"},
+		[2]string{"found", terminal.Stamp(&g.FoundAt) + ", with " + label.Count(g.Events, "event")},
 	)
 	if g.DecidedBy != nil && g.DecidedWhy != nil {
 		p.line("decided by %s at %s: %s", *g.DecidedBy, terminal.Stamp(g.DecidedAt), *g.DecidedWhy)

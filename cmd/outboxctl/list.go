@@ -115,6 +115,7 @@ func printList(p *page, r *events.List) {
 	for _, leaf := range r.Filled {
 		p.line("\n! partition %s held rows when it was attached, and none of its events counts as published: `outboxctl partitions status` says what to do", leaf)
 	}
+	printProblems(p, r.Problems)
 	for _, v := range r.Relays {
 		if !v.Known {
 			p.line("\nrelay %s has no published snapshot yet: what it has published is not known here", v.Relay)

@@ -79,6 +79,7 @@ func ofEvents() map[string]func(terminal.Screen) string {
 		Relays:      []events.Account{{Relay: "payments", Slot: "onceward_payments", Known: true, State: states.Dead, PublishedAt: &later, Why: "it is parked: " + longError}},
 		DeadLetters: []events.Letter{{Slot: "onceward_payments", State: states.LetterOpen, Class: "too_large", Error: longError, Attempts: 3, FirstAt: at, LastAt: later}},
 		Replays:     []events.Replay{{ID: whoID, Mode: states.ModeRedeliver, RequestedAt: at, RequestedBy: who, Reason: longWhy}},
+		Next:        letters.Next(longKey, states.LetterOpen),
 		NotSearched: "the topic of the event is not known: no route of relay.yaml takes aggregates of type payment",
 	}
 	groups := *life
@@ -88,7 +89,7 @@ func ofEvents() map[string]func(terminal.Screen) string {
 	groups.Refused = []events.Refused{{Group: "billing", State: states.LetterOpen, Reason: "handler", Topic: "payments.payment", Partition: 11, Offset: 1234567890, Error: "no such account: " + longWhy, CreatedAt: at}}
 	groups.Fences = someFences()[:1]
 	return map[string]func(terminal.Screen) string{
-		"list":      written(&events.List{State: states.Pending, Events: []events.Event{short, short}, Relays: []events.Snapshot{{Relay: "payments"}}, More: true}, printList),
+		"list":      written(&events.List{State: states.Pending, Events: []events.Event{short, short}, Relays: []events.Snapshot{{Relay: "payments"}}, More: true, Problems: operator.Problems("relay payments is paused by alice.operator since 2026-11-25 22:47:54.123Z (the broker moves); `outboxctl resume --relay payments` lets it go on")}, printList),
 		"list-long": written(&events.List{State: states.Pending, Events: []events.Event{event, short}, NotBegun: []string{"payments"}, Filled: []string{"outbox_p20261125"}}, printList),
 		"list-dead": written(&events.List{State: states.Dead, Events: []events.Event{dead}, Relays: []events.Snapshot{{Relay: "payments", Known: true}}}, printList),
 		"list-none": written(&events.List{State: states.Pending}, printList),
@@ -111,7 +112,7 @@ func ofLetters() map[string]func(terminal.Screen) string {
 	actions := []operator.Action{{At: at, By: who, Action: "redrive", Group: longGroup, Target: longPlace, Reason: longWhy}}
 	return map[string]func(terminal.Screen) string{
 		"dead-list":          written(&letters.List{Letters: []letters.Letter{letter, edited}, More: true}, printDeadLetters),
-		"dead-show":          written(&letters.Shown{Key: longKey, Letters: []letters.WholeLetter{whole}, Commands: []letters.Command{{Action: "retry", Aggregate: true, RequestedAt: at, RequestedBy: who, Reason: longWhy}}}, printDeadShow),
+		"dead-show":          written(&letters.Shown{Key: longKey, Letters: []letters.WholeLetter{whole}, Commands: []letters.Command{{Action: "retry", Aggregate: true, RequestedAt: at, RequestedBy: who, Reason: longWhy}}, Next: letters.Next(longKey, states.LetterOpen)[1:]}, printDeadShow),
 		"dead-none":          written(&letters.Shown{Key: longKey}, printDeadShow),
 		"dead-discard":       written(became, printDecided),
 		"dead-refused":       written(&letters.Became{Problems: operator.Problems("letter " + longKey + " is discarded already: by " + who + ", because " + longWhy)}, printDecided),
@@ -142,8 +143,8 @@ func ofRelays() map[string]func(terminal.Screen) string {
 	leaves := []partitions.Leaf{{Name: "outbox_p20261125", From: at, State: "open", Rows: 1234567, Bytes: 3 << 30}, {Name: "outbox_p20261124", From: at, State: "waits", Rows: -1, Bytes: 3 << 20, Why: "relay payments has not published all of it: 12 events are dead letters that nobody has decided about"}}
 	return map[string]func(terminal.Screen) string{
 		"status":               written(report, printStatus),
-		"status-fresh":         written(&status.Report{Database: "shop", Rows: -1, Problems: operator.Problems("partitions reach only 0 days ahead; `outboxctl partitions maintain` makes more")}, printStatus),
-		"partitions":           written(&partitions.Report{DaysAhead: 6, Made: []string{"outbox_p20261202", "outbox_p20261203"}, Leaves: leaves, Problems: operator.Problems("partition outbox_p20261124 waits since 3 days: `outboxctl dead list` shows what for")}, printPartitions),
+		"status-fresh":         written(&status.Report{Database: "shop", Rows: -1, Problems: operator.Problems("partitions reach only 0 days ahead; `outboxctl partitions maintain --config relay.yaml` makes more")}, printStatus),
+		"partitions":           written(&partitions.Report{Ahead: 14, Keep: 7, DaysAhead: 6, Made: []string{"outbox_p20261202", "outbox_p20261203"}, Leaves: leaves, Problems: operator.Problems("partition outbox_p20261124 waits since 3 days: `outboxctl dead list` shows what for")}, printPartitions),
 		"partitions-of-claims": written(&partitions.ClaimsReport{DaysAhead: 64, Bytes: 3 << 30, OverdueSeconds: 4711, Blocked: "2026-11-26 could not be made: another session holds the table", Floors: []partitions.Floor{{Group: longGroup, Class: "payments.payment.*", WindowSeconds: 604800, Before: at, After: at, Why: "the stream time of payments.payment/11 is behind: no record came for 3 days"}}, Leaves: leaves, Rows: []partitions.Expiry{{Table: "claims", Removed: 17, LagSeconds: 60}}}, printClaimPartitions),
 		"migrate-status":       written(migrateStatusReport{Side: "outbox", Version: 7, Latest: 9, Pending: []string{"0008_relay_health_says_since_when.sql", "0009_letters_are_known_by_their_key.sql"}, Publications: []publicationReport{{Name: "onceward_payments", Faults: []string{"it publishes update and delete", "publish_via_partition_root is off"}}}, Missing: "onceward.relay_health is not there: `outboxctl migrate up --side outbox` makes it"}, printMigrateStatus),
 		"migrate-roles":        written(rolesReport{Applied: true, Roles: []string{"shop_payments_producer"}, Namespace: "payments", Logins: []string{"CREATE ROLE shop LOGIN PASSWORD '…' IN ROLE shop_payments_producer"}, Warnings: []string{"role shop_payments_producer is a superuser: no right that is given or taken changes what it may do"}}, printRoles),
@@ -185,7 +186,7 @@ func ofGaps() map[string]func(terminal.Screen) string {
 	decided := gap
 	decided.Left, decided.State, decided.DecidedBy, decided.DecidedWhy, decided.DecidedAt = nil, states.GapRepaired, &who, &why, &later
 	return map[string]func(terminal.Screen) string{
-		"gap-list": written(&gaps.Report{Gaps: []gaps.Gap{gap, decided}}, printGaps),
+		"gap-list": written(&gaps.Report{Gaps: []gaps.Gap{gap, decided}, Problems: operator.Problems("relay payments: gap " + whoID.String() + " (SLOT_LOST) of 12 events waits for a decision: `outboxctl gap show " + whoID.String() + "`")}, printGaps),
 		"gap-show": written(&gap, printGap), "gap-show-repaired": written(&decided, printGap),
 	}
 }

@@ -304,3 +304,21 @@ func queryText(t *testing.T, name string, values map[string]string) string {
 		return values[parameter[1:]]
 	})
 }
+
+// TestASchemaOfALaterRelease: what is said to mend it is to upgrade the program.
+func TestASchemaOfALaterRelease(t *testing.T) {
+	pool, _ := newDatabase(t)
+	fine(t, "migrate", "up", "--side", "outbox")
+	exec(t, pool, "INSERT INTO onceward.outbox_migrations (version_id, is_applied) VALUES (4711, true)")
+	report := look(t, exitWrong)
+	require.Len(t, report.Problems, 1)
+	require.Equal(t, []string{"schema", "SCHEMA_AHEAD"}, []string{report.Problems[0].Check, report.Problems[0].Code})
+	require.Contains(t, report.Problems[0].What, "upgrade this binary")
+	exec(t, pool, "DROP TABLE onceward.kafka_topics") // as a later release may
+	for _, args := range [][]string{{"migrate", "status", "--side", "outbox"}, {"migrate", "up", "--side", "outbox"}} {
+		code, stdout, stderr := call(t, args...)
+		require.NotEqual(t, exitFine, code)
+		require.Contains(t, stdout+stderr, "upgrade ")
+		require.NotContains(t, stdout+stderr, "outboxctl migrate up")
+	}
+}

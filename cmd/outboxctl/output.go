@@ -95,7 +95,17 @@ func newPage(c *cli.Context, to io.Writer) *page {
 // wrongStates are how states begin that are red.
 var wrongStates = []string{states.Dead, string(relay.StateHalted), "not connected"}
 
-func (p *page) line(format string, args ...any)         { p.text.Line(format, args...) }
+func (p *page) line(format string, args ...any) { p.text.Line(format, args...) }
+
+// next prints the commands that may come next.
+func (p *page) next(commands []string) {
+	begins := "\nnext: "
+	for _, command := range commands {
+		p.line(begins+"`%s`", command)
+		begins = "or:   "
+	}
+}
+
 func (p *page) block(text string)                       { p.text.Block(text) }
 func (p *page) payload(data []byte)                     { p.text.Payload(data) }
 func (p *page) pairs(pairs ...[2]string)                { p.text.Pairs(pairs...) }

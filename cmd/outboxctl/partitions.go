@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"errors"
+	"os"
 	"strings"
 	"time"
 
@@ -12,6 +14,8 @@ import (
 	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/relay"
+	"github.com/onceward/onceward/relay/config"
 	"github.com/onceward/onceward/relay/retention"
 )
 
@@ -22,14 +26,16 @@ func partitionsCommand() *cli.Command {
 			&cli.IntFlag{Name: "ahead", Value: retention.DefaultAhead, Usage: "have partitions for `DAYS` after today; for claims at least 64"},
 			&cli.IntFlag{Name: "keep", Value: retention.DefaultKeep, Usage: "keep `DAYS` before today", Category: onlyOf(migrations.Outbox)},
 			outputFlag(),
-		}, more...), dsnFlags()...)
+		}, append(more, ofSide(migrations.Outbox, &cli.StringFlag{Name: "config", Aliases: []string{"c"},
+			Usage: "take the days from outbox.partitions of the relay's configuration in `FILE`; --ahead and --keep win"})...)...), dsnFlags()...)
 	}
 	return &cli.Command{
 		Name:  "partitions",
 		Usage: "look at the daily partitions of events or claims, make those ahead, drop those that nobody needs",
-		Description: "Events go when they are older than --keep and published. Claims go when every class of every consumer group has\n" +
-			"its floor above them: a floor follows what the group has finished, and its window says by how much. A day of\n" +
-			"events stays while a relay's dead letter of it is open, a day of claims while an event in it is open.",
+		Description: "Events go when they are older than --keep and published; --config FILE keeps what the relay keeps, and needs none\n" +
+			"of its secrets. Claims go when every class of every consumer group has its floor above them: a floor follows what\n" +
+			"the group has finished, and its window says by how much. A day of events stays while a relay's dead letter of it\n" +
+			"is open, a day of claims while an event in it is open.",
 		Subcommands: []*cli.Command{
 			{
 				Name: "status", Usage: "say of every partition in what state it is and what it waits for; exit code 3 when something is wrong",
@@ -58,6 +64,10 @@ func partitionsRound(c *cli.Context, dryRun bool) error {
 	if err := checkPartitionsCall(c); err != nil {
 		return err
 	}
+	days, err := daysOf(c)
+	if err != nil {
+		return err
+	}
 	reason, err := dropBefore(c)
 	if err != nil {
 		return err
@@ -67,7 +77,8 @@ func partitionsRound(c *cli.Context, dryRun bool) error {
 		return err
 	}
 	defer db.Close()
-	report, failed := partitions.Round(c.Context, db, retention.Config{Ahead: c.Int("ahead"), Keep: c.Int("keep"), DryRun: dryRun, DropBefore: reason})
+	report, failed := partitions.Round(c.Context, db,
+		retention.Config{Ahead: days.Ahead, Keep: days.Keep, DryRun: dryRun, DropBefore: reason})
 	if report == nil {
 		return failed
 	}
@@ -75,6 +86,25 @@ func partitionsRound(c *cli.Context, dryRun bool) error {
 		return errors.Join(failed, write(c, report, printPartitions))
 	}
 	return answer(c, report, printPartitions)
+}
+
+// daysOf are those of the flags and, where these say nothing, of the configuration.
+func daysOf(c *cli.Context) (days relay.PartitionsConfig, err error) {
+	days.Ahead, days.Keep = c.Int("ahead"), c.Int("keep")
+	if c.String("config") == "" {
+		return days, nil
+	}
+	cfg, err := config.LoadOffline(c.String("config"), os.Environ())
+	if err != nil {
+		return days, err
+	}
+	if !c.IsSet("ahead") {
+		days.Ahead = cmp.Or(cfg.Outbox.Partitions.Ahead, retention.DefaultAhead)
+	}
+	if !c.IsSet("keep") {
+		days.Keep = cmp.Or(cfg.Outbox.Partitions.Keep, retention.DefaultKeep)
+	}
+	return days, nil
 }
 
 // dropBefore returns the reason for which rows may go that were never published.
@@ -112,6 +142,7 @@ func printPartitions(p *page, r *partitions.Report) {
 		p.line("%s %s: %s to %s", verb, label.Count(n, "partition"), r.Made[0], r.Made[n-1])
 	}
 	p.line("%s covered", label.Count(r.DaysAhead, "day ahead is", "days ahead are"))
+	p.line("wanted ahead: %s; kept, not made: %s before today (--ahead and --keep, or --config FILE)", label.Count(r.Ahead, "day"), label.Count(r.Keep, "day"))
 	printLeaves(p, r.Leaves)
 	printProblems(p, r.Problems)
 }

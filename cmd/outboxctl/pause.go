@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"slices"
 
 	"github.com/urfave/cli/v2"
@@ -10,6 +11,7 @@ import (
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay"
+	"github.com/onceward/onceward/relay/config"
 )
 
 func relayFlags() []cli.Flag {
@@ -69,7 +71,7 @@ func pauseOrResume(c *cli.Context, paused bool) error {
 	}
 	var cfg *relay.Config
 	if c.String("config") != "" {
-		loaded, err := loadConfig(c)
+		loaded, err := config.LoadOffline(c.String("config"), os.Environ()) // it needs the routes only
 		if err != nil {
 			return err
 		}

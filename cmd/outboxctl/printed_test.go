@@ -53,6 +53,8 @@ func TestPrintedCommandsAreWhole(t *testing.T) {
 		free := command.Name == "maintain" && !given("drop-before") || command.Name == "pause" || command.Name == "resume"
 		require.True(t, given("reason", "undo") || !has(command, "reason") || free, "%s: it needs --reason", c)
 		require.True(t, given("side") || !strings.HasPrefix(text, "migrate ") || given("producer"), "%s: it needs --side", c)
+		// Without it a day is closed that relay.yaml keeps.
+		require.True(t, given("config", "side") || command.Name != "maintain", "%s: it needs --config", c)
 		// Whether a topic is compacted has to be looked up, or to be known.
 		require.True(t, given("config", "unchecked") || command.Name != "replay", "%s: it needs --config", c)
 		require.True(t, given("apply", "print") || !has(command, "apply"), "%s: it needs --apply or --print", c)

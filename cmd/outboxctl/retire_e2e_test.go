@@ -93,7 +93,7 @@ func TestRetireBesideTheOriginal(t *testing.T) {
 	of := "of database " + original.Config().ConnConfig.Database
 	code, status, _ := call(t, "status")
 	require.Equal(t, exitWrong, code)
-	require.Contains(t, status, "slot "+slot+" is "+of+" and not this relay's")
+	require.Contains(t, status, "slot "+slot+" belongs to database "+original.Config().ConnConfig.Database+", and the relay that uses it is that database's: this database is a copy")
 	require.NotContains(t, status, "is gone")
 	require.NotContains(t, status, "pg_drop_replication_slot")
 	command := regexp.MustCompile("`outboxctl (retire [^`]*)`").FindStringSubmatch(status)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/events"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/terminal"
 )
 
@@ -126,6 +127,9 @@ func printShow(p *page, r *events.Life) {
 	printProducer(p, r)
 	printKafka(p, r)
 	printConsumer(p, r)
+	if r.State == states.Dead || r.State == states.Discarded { // else what says the state has them
+		p.next(r.Next)
+	}
 	if r.Row != nil && r.Row.Payload != nil {
 		p.line("\npayload:")
 		p.payload(r.Row.Payload)

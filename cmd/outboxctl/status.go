@@ -24,10 +24,10 @@ func statusCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "status",
 		Usage: "say how relays, slots, partitions and dead letters of a producer's database are",
-		Description: "With --watch it asks again and again, until it is interrupted, and then ends as the last look would have. At a\n" +
-			"terminal each answer takes the place of the one before; elsewhere they follow one another, each under its\n" +
-			"time, in JSON an object a line. A look that fails, or has no answer for 10 seconds, is shown, and the next one\n" +
-			"tries again.",
+		Description: "With --watch it asks again and again, until it is interrupted, and then ends as the last look would have. What\n" +
+			"is wrong stands first. At a terminal each answer takes the place of the one before; elsewhere they follow one\n" +
+			"another, each under its time, in JSON an object a line. A look that fails, or has no answer for 10 seconds, is\n" +
+			"shown, and the next one tries again.",
 		Flags: append([]cli.Flag{
 			&cli.BoolFlag{Name: "watch", Usage: "ask again and again, until interrupted"},
 			&cli.DurationFlag{Name: "every", Value: 2 * time.Second, Usage: "with --watch: the `TIME` between two looks"},
@@ -122,13 +122,21 @@ func (l statusLook) answer(c *cli.Context, err error) watch.Answer {
 	p.line("%s, again every %s", terminal.Stamp(&l.At), c.Duration("every"))
 	if l.Error != "" {
 		p.line("! %s", strings.ReplaceAll(l.Error, "\n", "; "))
-	} else {
-		printStatus(p, l.Report)
+	} else { // a terminal that is too short cuts the end off
+		if printProblems(p, l.Problems); l.Wrong() {
+			p.line("")
+		}
+		printRelays(p, l.Report)
 	}
 	return watch.Answer{Text: p.text.String() + "\n", Err: err}
 }
 
 func printStatus(p *page, r *status.Report) {
+	printRelays(p, r)
+	printProblems(p, r.Problems)
+}
+
+func printRelays(p *page, r *status.Report) {
 	p.pairs(
 		[2]string{"database", r.Database},
 		[2]string{"outbox", aboutRows(r.Rows)},
@@ -163,12 +171,6 @@ func printStatus(p *page, r *status.Report) {
 	p.table([]string{"parked aggregate…", "slot??", "letters?", "since?", "behind", "why…"}, parkedRows(r.Parked))
 	if len(r.Relays) == 0 {
 		p.line("\nno relay is known here: none has begun yet, or all were retired")
-	}
-	if len(r.Problems) > 0 {
-		p.line("")
-	}
-	for _, problem := range r.Problems {
-		p.line("! %s", problem)
 	}
 }
 

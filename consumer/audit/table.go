@@ -179,7 +179,7 @@ func (t *table) judge() []Finding {
 // made or attached them: retention, which is only a member of that role, cannot drop them.
 func (t *table) foreign() Finding {
 	f := Finding{
-		Check: "owner", What: "it has another owner than " + claims.Table + ", so that `outboxctl partitions maintain` cannot drop it when its time comes",
+		Check: "owner", What: "it has another owner than " + claims.Table + ", so that `outboxctl partitions maintain --side consumer` cannot drop it when its time comes",
 		Do: "as a superuser: ",
 	}
 	for i := range t.leaves {

@@ -105,7 +105,7 @@ func (m *member) commit(ctx context.Context, s sarama.ConsumerGroupSession) {
 	// it had finished.
 	err := m.handler.SaveProgress(ctx, m.history, all)
 	if errors.Is(err, consumer.ErrHistory) {
-		m.log.Warn("joining again, to find out what the database has lost", "error", err)
+		m.log.Warn("joining again, to find out whether the database has lost anything; a mere restart has not", "error", err)
 		m.end()
 		return
 	}

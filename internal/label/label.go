@@ -27,10 +27,12 @@ func Clip(text string, limit int) string {
 }
 
 // Short shortens what came from elsewhere for an error.
-func Short(text string) string { return Clip(text, 120) }
+func Short(text string) string { return Foreign(Clip(text, 120)) }
 
 // Key is an event's key as logs and errors show it.
-func Key(row *outbox.Row) string { return Clip(row.Namespace, MaxName) + ":" + row.ID.String() }
+func Key(row *outbox.Row) string {
+	return Foreign(Clip(row.Namespace, MaxName)) + ":" + row.ID.String()
+}
 
 // Argument is what a command that we print calls an event: its key or, when that is
 // none, by which the command would refuse it, the UUID alone.

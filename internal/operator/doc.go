@@ -30,6 +30,7 @@
 //	replay      orders to publish events again
 //	binding     to which system and cluster a relay is bound; adopt, retire
 //	status      how a producer's database is
+//	settings    a relay's configuration, without its secrets
 //	check       every precondition of a relay, on both ends, and how two programs print them
 //
 // This package has what all rooms share: [Database], the way to PostgreSQL; [Name] and

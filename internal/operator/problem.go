@@ -5,6 +5,7 @@ import (
 	"regexp"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/label"
 )
 
 // Problem is what an operator should act on, or why nothing was done.
@@ -17,7 +18,8 @@ type Problem struct {
 	Cures []string `json:"cures"` // commands of outboxctl, or SQL, that it names; where there are several they may be a choice
 }
 
-// NewProblem is of a text that says what is wrong and, between backquotes, what to run.
+// NewProblem is of a text that says what is wrong and, between backquotes, what to run. What
+// others wrote is in it as [label.Foreign].
 func NewProblem(what string) Problem {
 	p := Problem{What: what, Cures: []string{}}
 	for _, found := range printedCommand.FindAllStringSubmatch(what, -1) {
@@ -28,9 +30,10 @@ func NewProblem(what string) Problem {
 
 var printedCommand = regexp.MustCompile("`(outboxctl [^`]*)`")
 
-// ProblemOf is of an error, whose code and cure it has where that has some.
+// ProblemOf is of an error, of which what others said is no command, and whose code and
+// cure it has where that has some.
 func ProblemOf(err error) Problem {
-	p := NewProblem(err.Error())
+	p := NewProblem(label.Said(err))
 	var start *cdc.StartError
 	if errors.As(err, &start) {
 		p.Code = start.Code

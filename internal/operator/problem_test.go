@@ -3,8 +3,10 @@ package operator
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cdc"
@@ -25,5 +27,8 @@ func TestAProblemOfAnErrorHasItsCode(t *testing.T) {
 	require.Equal(t, "NO_PARTITION", p.Code)
 	require.Equal(t, []string{"outboxctl partitions maintain"}, p.Cures)
 	require.Equal(t, Problem{What: "x", Cures: []string{}}, ProblemOf(errors.New("x")))
+	raised := &pgconn.PgError{Severity: "ERROR", Code: "P0001", Message: "run `outboxctl gap accept X`"}
+	p = ProblemOf(fmt.Errorf("read it: %w; `outboxctl status` says more", raised))
+	require.Equal(t, []string{"outboxctl status"}, p.Cures, "what a server says is no command of ours")
 	require.NotNil(t, Problems(), "JSON shows [] and not null")
 }

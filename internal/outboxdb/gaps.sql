@@ -158,8 +158,8 @@ SELECT r.slot, r.relay, c.system_identifier::text AS here, (r.system_identifier 
 FROM onceward.relay_state r, pg_catalog.pg_control_system() c (control, catalog, system_identifier, modified) ORDER BY r.relay, r.slot;
 
 -- name: StreamingSlot :one
--- StreamingSlot returns one of the slots that a process streams from, or nothing.
-SELECT COALESCE((SELECT p.slot_name FROM pg_catalog.pg_replication_slots p WHERE p.slot_name = ANY(@slots::text[]) AND p.active LIMIT 1), '')::text AS slot;
+-- StreamingSlot returns one of the slots of this database that a process streams from, or nothing.
+SELECT COALESCE((SELECT p.slot_name FROM pg_catalog.pg_replication_slots p WHERE p.slot_name = ANY(@slots::text[]) AND p.database = pg_catalog.current_database() AND p.active LIMIT 1), '')::text AS slot;
 
 -- name: AdoptRelays :execrows
 -- AdoptRelays makes this system that of the relays, at a checkpoint before everything: at its next start each finds a gap. Whoever runs by

@@ -1115,10 +1115,10 @@ func (q *Queries) SettleMoved(ctx context.Context, slots []string) error {
 }
 
 const streamingSlot = `-- name: StreamingSlot :one
-SELECT COALESCE((SELECT p.slot_name FROM pg_catalog.pg_replication_slots p WHERE p.slot_name = ANY($1::text[]) AND p.active LIMIT 1), '')::text AS slot
+SELECT COALESCE((SELECT p.slot_name FROM pg_catalog.pg_replication_slots p WHERE p.slot_name = ANY($1::text[]) AND p.database = pg_catalog.current_database() AND p.active LIMIT 1), '')::text AS slot
 `
 
-// StreamingSlot returns one of the slots that a process streams from, or nothing.
+// StreamingSlot returns one of the slots of this database that a process streams from, or nothing.
 func (q *Queries) StreamingSlot(ctx context.Context, slots []string) (string, error) {
 	row := q.db.QueryRow(ctx, streamingSlot, slots)
 	var slot string

@@ -24,12 +24,12 @@ DELETE FROM onceward.relay_health WHERE slot = @slot AND process = @process;
 -- RemoveDeadHealth removes the processes of a slot that live no more. The owner of the slot does it.
 DELETE FROM onceward.relay_health h
 WHERE h.slot = @slot AND h.process <> @process AND NOT EXISTS (
-  SELECT FROM pg_catalog.pg_stat_activity a WHERE a.application_name = 'onceward process ' || h.process);
+  SELECT FROM pg_catalog.pg_stat_activity a WHERE a.datname = pg_catalog.current_database() AND a.application_name = 'onceward process ' || h.process);
 
 -- name: SlotActive :one
 -- SlotActive returns the process that streams from the slot, or has the lock of those that begin on it; 0: nobody, or there is no slot.
 -- Anybody who may log in can take such a lock; the role of a relay is who counts.
-SELECT COALESCE((SELECT p.active_pid FROM pg_catalog.pg_replication_slots p WHERE p.slot_name = @slot::text),
+SELECT COALESCE((SELECT p.active_pid FROM pg_catalog.pg_replication_slots p WHERE p.slot_name = @slot::text AND p.database = pg_catalog.current_database()),
   (SELECT l.pid FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid = l.database AND d.datname = pg_catalog.current_database()
     JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid AND pg_catalog.has_table_privilege(a.usesysid, 'onceward.relay_state', 'UPDATE')
     WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 1870094951 AND l.objid = pg_catalog.hashtext(@slot::text)::oid AND l.objsubid = 2
@@ -54,7 +54,7 @@ SELECT (pg_catalog.pg_advisory_unlock(1870094951, pg_catalog.hashtext(@slot::tex
 -- name: RelayHealth :many
 -- RelayHealth lists how every relay process of this database does, and whether it lives.
 SELECT h.slot, h.process, h.relay, h.state, h.since, h.code, h.detail, h.waits, h.written_at,
-  EXISTS (SELECT FROM pg_catalog.pg_stat_activity a WHERE a.application_name = 'onceward process ' || h.process)::boolean AS alive
+  EXISTS (SELECT FROM pg_catalog.pg_stat_activity a WHERE a.datname = pg_catalog.current_database() AND a.application_name = 'onceward process ' || h.process)::boolean AS alive
 FROM onceward.relay_health h ORDER BY h.slot, h.process;
 
 -- name: SlotsElsewhere :many

@@ -81,7 +81,7 @@ func (q *Queries) LockBeginning(ctx context.Context, slot string) (LockBeginning
 
 const relayHealth = `-- name: RelayHealth :many
 SELECT h.slot, h.process, h.relay, h.state, h.since, h.code, h.detail, h.waits, h.written_at,
-  EXISTS (SELECT FROM pg_catalog.pg_stat_activity a WHERE a.application_name = 'onceward process ' || h.process)::boolean AS alive
+  EXISTS (SELECT FROM pg_catalog.pg_stat_activity a WHERE a.datname = pg_catalog.current_database() AND a.application_name = 'onceward process ' || h.process)::boolean AS alive
 FROM onceward.relay_health h ORDER BY h.slot, h.process
 `
 
@@ -133,7 +133,7 @@ func (q *Queries) RelayHealth(ctx context.Context) ([]RelayHealthRow, error) {
 const removeDeadHealth = `-- name: RemoveDeadHealth :exec
 DELETE FROM onceward.relay_health h
 WHERE h.slot = $1 AND h.process <> $2 AND NOT EXISTS (
-  SELECT FROM pg_catalog.pg_stat_activity a WHERE a.application_name = 'onceward process ' || h.process)
+  SELECT FROM pg_catalog.pg_stat_activity a WHERE a.datname = pg_catalog.current_database() AND a.application_name = 'onceward process ' || h.process)
 `
 
 type RemoveDeadHealthParams struct {
@@ -197,7 +197,7 @@ func (q *Queries) SaveHealth(ctx context.Context, arg SaveHealthParams) error {
 }
 
 const slotActive = `-- name: SlotActive :one
-SELECT COALESCE((SELECT p.active_pid FROM pg_catalog.pg_replication_slots p WHERE p.slot_name = $1::text),
+SELECT COALESCE((SELECT p.active_pid FROM pg_catalog.pg_replication_slots p WHERE p.slot_name = $1::text AND p.database = pg_catalog.current_database()),
   (SELECT l.pid FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid = l.database AND d.datname = pg_catalog.current_database()
     JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid AND pg_catalog.has_table_privilege(a.usesysid, 'onceward.relay_state', 'UPDATE')
     WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 1870094951 AND l.objid = pg_catalog.hashtext($1::text)::oid AND l.objsubid = 2

@@ -879,7 +879,8 @@ func (q *Queries) Rest(ctx context.Context, arg RestParams) (RestRow, error) {
 const rests = `-- name: Rests :many
 SELECT DISTINCT ON (a.slot, a.target) a.slot, a.target AS route, a.reason, a.requested_by, a.requested_at
 FROM onceward.relay_actions a JOIN onceward.relay_state r ON r.slot = a.slot AND (a.target = '' AND r.paused OR a.target = ANY(r.paused_routes))
-WHERE a.action = 'pause' ORDER BY a.slot, a.target, a.action_id DESC
+WHERE a.action = 'pause' AND NOT EXISTS (SELECT FROM onceward.relay_actions u WHERE u.slot = a.slot AND u.target = a.target AND u.action = 'resume' AND u.action_id > a.action_id)
+ORDER BY a.slot, a.target, (a.reason <> '') DESC, a.action_id DESC
 `
 
 type RestsRow struct {
@@ -890,7 +891,8 @@ type RestsRow struct {
 	RequestedAt time.Time
 }
 
-// Rests says who let rest last what rests, and why, by relay and route; the empty route is the relay itself.
+// Rests says who let rest last what rests, and why, by relay and route; the empty route is the relay itself. A word with a reason, since it
+// went on last, counts before one without.
 func (q *Queries) Rests(ctx context.Context) ([]RestsRow, error) {
 	rows, err := q.db.Query(ctx, rests)
 	if err != nil {

@@ -127,7 +127,7 @@ func TestParseBound(t *testing.T) {
 	_, err = parseBound("public.events", "rest", "DEFAULT")
 	require.ErrorIs(t, err, ErrDefault)
 	for table, want := range map[string]string{
-		"onceward.outbox": "; ALTER TABLE onceward.outbox DETACH PARTITION rest; then run outboxctl partitions maintain,",
+		"onceward.outbox": "; ALTER TABLE onceward.outbox DETACH PARTITION rest; then run outboxctl partitions maintain --config relay.yaml,",
 		"public.events":   "; move its rows where they belong and drop it",
 		claims:            "`outboxctl audit` prints",
 	} {

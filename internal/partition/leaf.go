@@ -211,7 +211,8 @@ func TimedOut(err error) bool {
 func Holders(ctx context.Context, conn *pgx.Conn, table, mode string, waited time.Duration) string {
 	const query = `SELECT pg_catalog.string_agg(DISTINCT l.pid::pg_catalog.text, ', ') FROM pg_catalog.pg_locks l
 LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) l.pid
-WHERE l.relation OPERATOR(pg_catalog.=) $1::pg_catalog.regclass AND l.granted AND ($2 OPERATOR(pg_catalog.=) '' OR l.mode OPERATOR(pg_catalog.=) $2)
+WHERE l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+  AND l.relation OPERATOR(pg_catalog.=) $1::pg_catalog.regclass AND l.granted AND ($2 OPERATOR(pg_catalog.=) '' OR l.mode OPERATOR(pg_catalog.=) $2)
   AND l.pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
   AND COALESCE(a.xact_start OPERATOR(pg_catalog.+) $3::pg_catalog.interval OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp(), true)`
 	var pids *string

@@ -35,9 +35,12 @@ func (e *TakenError) Error() string {
 	for i, name := range e.Names {
 		names[i] = Sibling(e.Table, name)
 	}
-	return fmt.Sprintf("%v: %s exists and is not attached, so that its day cannot be made. To mend it, which keeps its rows, as %s: %s%s then `outboxctl partitions maintain%s`",
-		ErrTaken, strings.Join(names, ", "), e.as, e.better(), strings.Join(e.toMend, " "),
-		map[bool]string{true: " --side consumer"}[e.Table == claims])
+	maintain := "`outboxctl partitions maintain --config relay.yaml`"
+	if e.Table == claims {
+		maintain = "`outboxctl partitions maintain --side consumer`"
+	}
+	return fmt.Sprintf("%v: %s exists and is not attached, so that its day cannot be made. To mend it, which keeps its rows, as %s: %s%s then %s",
+		ErrTaken, strings.Join(names, ", "), e.as, e.better(), strings.Join(e.toMend, " "), maintain)
 }
 
 // better is what to do rather than to rename a table that has events: no command finds

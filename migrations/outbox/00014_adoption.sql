@@ -27,7 +27,7 @@ BEGIN
   EXECUTE pg_catalog.replace(was, '  END IF;
   UPDATE onceward.gaps AS g
 ', '  ELSIF decide_gap.decision = ''repairing'' AND gap.state <> ''open'' AND onceward.leaving_partition() IS NOT NULL THEN
-    RAISE EXCEPTION ''partition % is detached, and not dropped yet: no repair reads its events. Let `outboxctl partitions maintain` drop it first, or do what that says of it'', onceward.leaving_partition()
+    RAISE EXCEPTION ''partition % is detached, and not dropped yet: no repair reads its events. Let `outboxctl partitions maintain --config relay.yaml` drop it first, or do what that says of it'', onceward.leaving_partition()
       USING ERRCODE = ''OW006'';
   END IF;
   UPDATE onceward.gaps AS g
@@ -54,7 +54,7 @@ BEGIN
   was := pg_catalog.replace(was, '  IF adopt_kafka.how = ''gap'' AND covered IS NOT NULL THEN
 ', '  LOCK TABLE onceward.relay_actions IN ROW EXCLUSIVE MODE;
   IF adopt_kafka.how = ''gap'' AND onceward.leaving_partition() IS NOT NULL THEN
-    RAISE EXCEPTION ''partition % is detached, and not dropped yet: its events would be in doubt, and no repair reads them. Let `outboxctl partitions maintain` drop it first, or do what that says of it'', onceward.leaving_partition()
+    RAISE EXCEPTION ''partition % is detached, and not dropped yet: its events would be in doubt, and no repair reads them. Let `outboxctl partitions maintain --config relay.yaml` drop it first, or do what that says of it'', onceward.leaving_partition()
       USING ERRCODE = ''OW006'';
   END IF;
   IF adopt_kafka.how = ''gap'' AND covered IS NOT NULL THEN

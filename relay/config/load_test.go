@@ -207,3 +207,31 @@ func TestLoadNamesTheFile(t *testing.T) {
 	require.ErrorContains(t, err, path)
 	require.ErrorContains(t, err, "did you mean name?")
 }
+
+// TestLoadOfflineNeedsNoDatabase, and refuses all else that Load refuses.
+func TestLoadOfflineNeedsNoDatabase(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "relay.yaml")
+	load := func(text string) (relay.Config, error) {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return LoadOffline(path, nil)
+	}
+	const rest = "name: orders\nkafka: {brokers: [\"b:9093\"]}\nroutes: [{topic: t}]\noutbox: {partitions: {keep: 30}}\n"
+	cfg, err := load(rest)
+	require.NoError(t, err)
+	require.Equal(t, 30, cfg.Outbox.Partitions.Keep)
+	_, err = Load(path, nil)
+	require.ErrorContains(t, err, "postgres.dsn")
+	for text, want := range map[string]string{
+		"postgres: {dsn: a, dsn_file: b}\n" + rest: "give one of them",
+		rest + "quue: {bytes: 1MiB}\n":             "did you mean queue?",
+		strings.Replace(rest, "30", "0x", 1):       "outbox.partitions.keep",
+		strings.Replace(rest, "topic: t", "", 1):   "routes[0].topic",
+		":":                                        "parse YAML",
+	} {
+		_, err := load(text)
+		require.ErrorContains(t, err, want, text)
+		require.ErrorContains(t, err, path)
+	}
+	_, err = LoadOffline(path+".gone", nil)
+	require.ErrorContains(t, err, "read config")
+}

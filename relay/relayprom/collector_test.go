@@ -74,6 +74,8 @@ func TestMetricsShowLagPublishedAndConfirmed(t *testing.T) {
 	require.NotContains(t, body, "onceward_partitions_ahead_seconds", "nobody has counted yet")
 	stats.PartitionsAhead = 14
 	require.Contains(t, scraped(t, c), `onceward_partitions_ahead_seconds{relay="orders"} 1.2096e+06`)
+	stats.State = relay.StateStandby
+	require.NotContains(t, scraped(t, c), "onceward_partitions_ahead_seconds", "who has the slot now counts them")
 }
 
 func TestMetricsAreClean(t *testing.T) {

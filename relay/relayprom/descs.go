@@ -64,7 +64,7 @@ func newDescs(relay string) (d descs) {
 	d.walStatus = desc("slot_wal_status", "1 for the slot's wal_status.", "status")
 
 	d.ahead = desc("partitions_ahead_seconds", "Time after today for which there are partitions, whole days, whoever makes them; 0 also where today's own is missing. "+
-		"No series: this process does not have the slot.")
+		"No series: another process has the slot, or nobody has counted yet. Without a session it stands as the last one left it.")
 	d.leaves = desc("partitions", "Partitions of the outbox by state, after each round of maintenance. No series: this process has no postgres.maintenance_dsn_file.", "state")
 
 	d.state = desc("state", "1 for the state that the relay is in.", "state")

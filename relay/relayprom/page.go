@@ -29,7 +29,7 @@ func (p page) show(s relay.Stats, dropped uint64) {
 	p.counter(p.logDropped, dropped)
 	p.showPosition(s)
 	p.showSlot(s.Slot)
-	if s.PartitionsAhead >= 0 {
+	if s.PartitionsAhead >= 0 && s.State != relay.StateStandby { // who has the slot counts them
 		p.gauge(p.ahead, float64(s.PartitionsAhead)*day.Seconds())
 	}
 	for state, leaves := range s.Partitions {

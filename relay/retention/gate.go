@@ -119,7 +119,7 @@ func (v verdict) missing(dropBefore bool) string {
 	case v.gap > 0:
 		return fmt.Sprintf("%[1]s of a gap of relay %[2]s: outboxctl gap show %[3]s, then outboxctl gap repair %[3]s --reason \"…\" or outboxctl gap accept %[3]s --reason \"…\"", label.Count(v.gap, "row is", "rows are"), v.relay, v.gapID)
 	case v.before > 0 && !dropBefore:
-		return fmt.Sprintf(label.Count(v.before, olderRow, olderRows)+": outboxctl gap repair %s --reason \"…\" publishes, outboxctl partitions maintain --drop-before --reason \"…\" drops what is older", v.relay, v.beforeID)
+		return fmt.Sprintf(label.Count(v.before, olderRow, olderRows)+": outboxctl gap repair %s --reason \"…\" publishes, outboxctl partitions maintain --config relay.yaml --drop-before --reason \"…\" drops what is older", v.relay, v.beforeID)
 	}
 	return ""
 }

@@ -14,7 +14,7 @@ import (
 
 // ErrHistory: the database is on another history than it was, or a mark is gone from it
 // or lower than it was.
-var ErrHistory = errors.New("the database is on another history (failover, restore or another cluster)")
+var ErrHistory = errors.New("the database is on another history (a restart, failover, restore or another cluster)")
 
 // errMarkGone is what a save finds that demands too much.
 var errMarkGone = fmt.Errorf("%w: a mark in onceward.progress is gone, or lower than it was", ErrHistory)

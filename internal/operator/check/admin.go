@@ -25,9 +25,9 @@ func admin(ctx context.Context, cfg *relay.Config) Verdict {
 		_ = listener.Close() // nobody came
 		return v
 	}
-	v.Status, v.Detail, v.Cure = Failed, fmt.Sprintf("cannot listen: %v", err), "choose another address, or off"
+	v.Status, v.Code, v.Detail, v.Cure = Failed, relay.CodeConfig, fmt.Sprintf("cannot listen: %v", err), "choose another address, or off"
 	if errors.Is(err, syscall.EADDRINUSE) && isRelay(ctx, cfg.Admin.Listen) {
-		v.Status, v.Cure = Warning, "nothing, if that is this relay; a second one on this machine needs another address"
+		v.Status, v.Code, v.Cure = Warning, codeAddress, "nothing, if that is this relay; a second one on this machine needs another address"
 		v.Detail = cfg.Admin.Listen + " is taken by a relay that runs"
 	}
 	return v

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/relay"
 )
@@ -88,7 +90,7 @@ func (r *run) look(ctx context.Context, name, waitsFor string, check func(contex
 		}
 		return
 	}
-	v := Verdict{Name: name, Status: Failed, Code: "NO_ANSWER", Detail: fmt.Sprintf("no answer within %s: waited for %s", r.patience, waitsFor),
+	v := Verdict{Name: name, Status: Failed, Code: codeNoAnswer, Detail: fmt.Sprintf("no answer within %s: waited for %s", r.patience, waitsFor),
 		Cure: "see whether it runs and answers others, and what stands between"}
 	if ctx.Err() != nil {
 		v = Verdict{Name: name, Status: Skipped, Detail: "interrupted"}
@@ -153,8 +155,10 @@ func (r *run) postgres(ctx context.Context) {
 			switch {
 			case d.Skipped:
 				v.Status = Skipped
-			case d.Code != "" || d.Advice != "":
+			case d.Code != "":
 				v.Status = Warning
+			case d.Advice != "":
+				v.Status, v.Code = Warning, codeSettings
 			}
 			found = append(found, v)
 		}
@@ -165,7 +169,7 @@ func (r *run) postgres(ctx context.Context) {
 		name  string
 		check func(context.Context, *pgx.Conn, *relay.Config) Verdict
 	}{
-		{"operator's words", words}, {"what processes say", said}, {"log kept for the slot", keepSize}, {"standbys of the slot", standbys},
+		{"release of the schema", release}, {"operator's words", words}, {"what processes say", said}, {"log kept for the slot", keepSize}, {"standbys of the slot", standbys},
 		{"partitions of today and ahead", partitionsAhead}, {"clock", clockSkew},
 	} {
 		r.ask(ctx, advice.name,
@@ -212,7 +216,7 @@ func verdictOf(name string, err error) Verdict {
 
 func failure(name string, err error) Verdict {
 	err = cdc.ExplainRefused(err)
-	v := Verdict{Name: name, Status: Failed, Detail: err.Error()}
+	v := Verdict{Name: name, Status: Failed, Code: codeOf(err), Detail: err.Error()}
 	var start *cdc.StartError
 	if errors.As(err, &start) {
 		v.Code, v.Detail, v.Cure = start.Code, start.What, start.Cure
@@ -243,8 +247,17 @@ func said(ctx context.Context, conn *pgx.Conn, cfg *relay.Config) Verdict {
 	if len(halted) > 0 {
 		first := slices.MinFunc(halted, func(a, b outboxdb.RelayHealthRow) int { return a.Since.Compare(b.Since) })
 		v.Status, v.Code = Failed, relay.CodeHalted
-		v.Detail = fmt.Sprintf("process %s is halted since %s and publishes nothing", first.Process, first.Since.UTC().Format(time.RFC3339))
-		v.Cure = first.Detail // what is wrong, and what to do about it
+		v.Detail = fmt.Sprintf("process %s is halted since %s and publishes nothing: %s", first.Process, first.Since.UTC().Format(time.RFC3339), first.Detail)
+		v.Cure = strings.Join(operator.NewProblem(first.Detail).Cures, ", or ")
+	}
+	return v
+}
+
+// release warns of a schema that a later release has migrated.
+func release(ctx context.Context, conn *pgx.Conn, _ *relay.Config) Verdict {
+	v := verdictOf("release of the schema", cdc.CheckNotAhead(ctx, conn))
+	if v.Cure != "" {
+		v.Status = Warning
 	}
 	return v
 }
@@ -259,10 +272,10 @@ func keepSize(ctx context.Context, conn *pgx.Conn, _ *relay.Config) Verdict {
 	case err != nil:
 		return failure(v.Name, err)
 	case limit < 0:
-		v.Status, v.Detail = Warning, "max_slot_wal_keep_size is unlimited: a relay that is away for long fills the server's disk"
+		v.Status, v.Code, v.Detail = Warning, codeUnboundLog, "max_slot_wal_keep_size is unlimited: a relay that is away for long fills the server's disk"
 		v.Cure = "ALTER SYSTEM SET max_slot_wal_keep_size = '…'; to what the disk can spare, and alert on the relay being away for less than that"
 	case timeout == 0:
-		v.Status, v.Detail = Warning, "wal_sender_timeout is off: after a lost network the slot stays taken until TCP gives up"
+		v.Status, v.Code, v.Detail = Warning, codeNoSenderTimeout, "wal_sender_timeout is off: after a lost network the slot stays taken until TCP gives up"
 		v.Cure = "ALTER SYSTEM SET wal_sender_timeout = '60s'; SELECT pg_catalog.pg_reload_conf();"
 	default:
 		v.Detail = fmt.Sprintf("max_slot_wal_keep_size is %d MB", limit)
@@ -282,7 +295,7 @@ func clockSkew(ctx context.Context, conn *pgx.Conn, _ *relay.Config) Verdict {
 	skew := server.Sub(here).Round(time.Millisecond)
 	v.Detail = fmt.Sprintf("the server's clock is %s ahead of ours", skew)
 	if skew.Abs() > time.Second {
-		v.Status, v.Cure = Warning, "synchronise both clocks (NTP); keys more than 5 minutes ahead are refused"
+		v.Status, v.Code, v.Cure = Warning, codeClock, "synchronise both clocks (NTP); keys more than 5 minutes ahead are refused"
 	}
 	return v
 }

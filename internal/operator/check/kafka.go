@@ -41,7 +41,7 @@ func (r *run) kafka(ctx context.Context) {
 	waitsFor := "an answer of " + strings.Join(r.cfg.Kafka.Brokers, ", ")
 	r.look(ctx, name, waitsFor, func(ctx context.Context) []Verdict {
 		if _, err := publisher.Inspect(ctx, sink, nil); err != nil {
-			return []Verdict{failure(name, err)}
+			return []Verdict{ofKafka(failure(name, err))}
 		}
 		return []Verdict{{Name: name, Status: OK, Detail: "the brokers answer"}}
 	})
@@ -59,7 +59,7 @@ func (r *run) kafka(ctx context.Context) {
 	r.look(ctx, "topics", waitsFor, func(ctx context.Context) (found []Verdict) {
 		reports, err := publisher.Inspect(ctx, sink, topics)
 		if err != nil {
-			return []Verdict{failure("topics", err)}
+			return []Verdict{ofKafka(failure("topics", err))}
 		}
 		for _, report := range reports {
 			found = append(found, topicVerdict(report))
@@ -73,6 +73,14 @@ func (r *run) kafka(ctx context.Context) {
 	}
 }
 
+// ofKafka is a failure that Kafka is asked about, where nothing says more.
+func ofKafka(v Verdict) Verdict {
+	if v.Code == relay.CodePostgres {
+		v.Code = relay.CodeKafka
+	}
+	return v
+}
+
 // checkpointVerdict judges the topic of exactly-once mode, which shows at the
 // first commit otherwise. create: the relay may make it at its start.
 func checkpointVerdict(err error, create bool) Verdict {
@@ -81,7 +89,7 @@ func checkpointVerdict(err error, create bool) Verdict {
 	switch {
 	case err == nil:
 	case !errors.As(err, &wrong):
-		return failure(v.Name, err)
+		return ofKafka(failure(v.Name, err))
 	case create && wrong.Missing:
 		v.Detail = "is missing; the relay makes it at its start (topics.create)"
 	default:
@@ -170,12 +178,9 @@ func Topics(ctx context.Context, cfg *relay.Config, sink publisher.Config) (topi
 }
 
 // TopicsSeen are [Topics] as somebody else than the relay sees them: by a connection of
-// their own. It connects to nothing.
+// their own. It connects to nothing, and reads no file of a secret.
 func TopicsSeen(ctx context.Context, conn querier, cfg *relay.Config) ([]string, error) {
-	sink, err := cfg.Publisher(slog.New(slog.DiscardHandler))
-	if err != nil {
-		return nil, err
-	}
+	sink := cfg.Routing()
 	topics, err := sink.FixedTopics()
 	if err != nil {
 		return nil, err
@@ -210,7 +215,7 @@ func routeVerdict(name string, err error) Verdict {
 	var route *publisher.RouteError
 	switch {
 	case errors.As(err, &route):
-		v.Status, v.Code, v.Detail, v.Cure = Held, "ROUTE", route.Reason, route.Advice()
+		v.Status, v.Code, v.Detail, v.Cure = Held, codeRoute, route.Reason, route.Advice()
 		if route.Topic != "" {
 			v.Detail = fmt.Sprintf("topic %q %s", route.Topic, route.Reason)
 		}
@@ -225,23 +230,23 @@ func topicVerdict(r publisher.TopicReport) Verdict {
 	var route *publisher.RouteError
 	switch {
 	case errors.As(r.Err, &route):
-		v.Status, v.Code, v.Detail, v.Cure = Held, "ROUTE", route.Reason, route.Advice()
+		v.Status, v.Code, v.Detail, v.Cure = Held, codeRoute, route.Reason, route.Advice()
 	case r.Err != nil:
-		return failure(v.Name, r.Err)
+		return ofKafka(failure(v.Name, r.Err))
 	case r.Missing:
 		v.Detail = "does not exist; the relay makes it for its first event (topics.create)"
 	case r.Compacted:
-		v.Status, v.Code, v.Detail = Warning, "COMPACTED_TOPIC", "cleanup.policy holds compact: Kafka removes every event behind which another of its aggregate stands, also before a consumer has read it"
+		v.Status, v.Code, v.Detail = Warning, codeCompacted, "cleanup.policy holds compact: Kafka removes every event behind which another of its aggregate stands, also before a consumer has read it"
 		v.Cure = "set cleanup.policy=delete on the topic, unless its consumers want only the last event of each aggregate"
 	case r.Narrow:
-		v.Status, v.Code, v.Cure = Warning, "NARROW_TOPIC", r.Cure
+		v.Status, v.Code, v.Cure = Warning, codeNarrow, r.Cure
 		v.Detail = fmt.Sprintf("takes batches of at most %d bytes (max.message.bytes), below the relay's max_message_bytes: its records go one by one, which is slow", r.Limit)
 	case r.Unclean:
-		v.Status, v.Cure = Warning, "set unclean.leader.election.enable=false on the topic: an election of a replica that lags loses acknowledged events"
+		v.Status, v.Code, v.Cure = Warning, codeUnclean, "set unclean.leader.election.enable=false on the topic: an election of a replica that lags loses acknowledged events"
 	case r.Replicas < 3:
-		v.Status, v.Cure = Warning, "with fewer than 3 replicas an acknowledged event can be lost with one machine; raise the replication factor"
+		v.Status, v.Code, v.Cure = Warning, codeFewReplicas, "with fewer than 3 replicas an acknowledged event can be lost with one machine; raise the replication factor"
 	case r.MinInSync == 1:
-		v.Status, v.Cure = Warning, "set min.insync.replicas=2 on the topic: with 1 an event counts as acknowledged when one machine has it"
+		v.Status, v.Code, v.Cure = Warning, codeMinInSync, "set min.insync.replicas=2 on the topic: with 1 an event counts as acknowledged when one machine has it"
 	}
 	return v
 }

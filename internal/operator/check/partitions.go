@@ -25,7 +25,7 @@ func partitionsAhead(ctx context.Context, conn *pgx.Conn, _ *relay.Config) Verdi
 	case !today:
 		return failure(v.Name, retention.NoPartitionToday())
 	case ahead < minAhead:
-		v.Status, v.Cure = Warning, "outboxctl migrate up --side outbox (or outboxctl partitions maintain, from cron)"
+		v.Status, v.Code, v.Cure = Warning, codeFewPartitions, "outboxctl migrate up --side outbox (or outboxctl partitions maintain --config relay.yaml, from cron)"
 	}
 	v.Detail = label.Count(ahead, "day is", "days are") + " made ahead"
 	return v

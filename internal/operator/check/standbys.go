@@ -30,10 +30,10 @@ func standbys(ctx context.Context, conn *pgx.Conn, cfg *relay.Config) Verdict {
 	case err != nil:
 		return failure(v.Name, err)
 	case idle > 0:
-		v.Status, v.Detail = Warning, fmt.Sprintf("idle_replication_slot_timeout is %d s: the server invalidates the slot of a relay that is away for so long, and what was written meanwhile is not sent", idle)
+		v.Status, v.Code, v.Detail = Warning, codeIdleTimeout, fmt.Sprintf("idle_replication_slot_timeout is %d s: the server invalidates the slot of a relay that is away for so long, and what was written meanwhile is not sent", idle)
 		v.Cure = "ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_catalog.pg_reload_conf(); max_slot_wal_keep_size bounds what a slot keeps"
 	case cfg.Postgres.Slot.Failover && physical && waitsFor == "":
-		v.Status, v.Detail = Warning, "synchronized_standby_slots is empty: the relay may publish what no standby has yet, and a promoted one then lacks it"
+		v.Status, v.Code, v.Detail = Warning, codeStandbys, "synchronized_standby_slots is empty: the relay may publish what no standby has yet, and a promoted one then lacks it"
 		v.Cure = "ALTER SYSTEM SET synchronized_standby_slots = '…'; with the physical slots of the standbys that may be promoted; SELECT pg_catalog.pg_reload_conf();"
 	}
 	return v

@@ -24,10 +24,10 @@ func words(ctx context.Context, conn *pgx.Conn, cfg *relay.Config) Verdict {
 	case err != nil:
 		return failure(v.Name, err)
 	case paused:
-		v.Status, v.Detail = Warning, "the relay is paused: it publishes nothing, and the server keeps the log for it"
+		v.Status, v.Code, v.Detail = Warning, codePaused, "the relay is paused: it publishes nothing, and the server keeps the log for it"
 		v.Cure = "outboxctl resume --relay " + cfg.Name
 	case len(routes) > 0:
-		v.Status, v.Detail = Warning, fmt.Sprintf("routes are paused: %s", strings.Join(routes, ", "))
+		v.Status, v.Code, v.Detail = Warning, codePaused, fmt.Sprintf("routes are paused: %s", strings.Join(routes, ", "))
 		v.Cure = "outboxctl resume --relay " + cfg.Name + " --route " + strings.Join(routes, " --route ")
 	}
 	return v

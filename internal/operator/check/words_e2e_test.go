@@ -50,7 +50,7 @@ func TestAHaltedProcessIsSeen(t *testing.T) {
 	pool, cfg := ready(t)
 	verdict := func() check.Verdict { return named(t, check.Run(t.Context(), cfg, nil), "what processes say") }
 	_, err := pool.Exec(t.Context(), `INSERT INTO onceward.relay_health (slot, process, relay, state, since, code, detail, waits)
-		VALUES ($1, 'p1', 'orders', 'halted', now(), 'HALTED', 'event x: too large: outboxctl skip', '[]')`, cfg.SlotName())
+		VALUES ($1, 'p1', 'orders', 'halted', now(), 'HALTED', 'event x: too large: ''outboxctl list''; `+"`outboxctl skip x`"+`', '[]')`, cfg.SlotName())
 	require.NoError(t, err)
 	require.Equal(t, check.OK, verdict().Status, "it lives no more")
 	alive, err := pgx.Connect(t.Context(), pool.Config().ConnString()+"&application_name=onceward%20process%20p1")
@@ -60,8 +60,27 @@ func TestAHaltedProcessIsSeen(t *testing.T) {
 	require.Equal(t, check.Failed, v.Status)
 	require.Equal(t, "HALTED", v.Code)
 	require.Contains(t, v.Detail, "process p1 is halted")
-	require.Equal(t, "event x: too large: outboxctl skip", v.Cure)
+	require.Contains(t, v.Detail, "event x: too large")
+	require.Equal(t, "outboxctl skip x", v.Cure, "a command of ours, and nothing else")
 	_, err = pool.Exec(t.Context(), `UPDATE onceward.relay_health SET code = 'SLOT_LOST'`)
 	require.NoError(t, err)
 	require.Equal(t, check.OK, verdict().Status)
+}
+
+// TestASchemaOfALaterReleaseIsSeen: the relay starts over it, and what mends it is the
+// relay's upgrade.
+func TestASchemaOfALaterReleaseIsSeen(t *testing.T) {
+	pool, cfg := ready(t)
+	_, err := pool.Exec(t.Context(), "INSERT INTO onceward.outbox_migrations (version_id, is_applied) VALUES (4711, true)")
+	require.NoError(t, err)
+	v := named(t, check.Run(t.Context(), cfg, nil), "release of the schema")
+	require.Equal(t, []any{check.Warning, "SCHEMA_AHEAD"}, []any{v.Status, v.Code})
+	require.Contains(t, v.Detail, "its migration is 4711")
+	require.Contains(t, v.Cure, "upgrade the relay")
+	require.NotContains(t, v.Cure, "migrate up")
+	_, err = pool.Exec(t.Context(), "ALTER TABLE onceward.relay_state RENAME COLUMN paused_routes TO resting")
+	require.NoError(t, err)
+	v = named(t, check.Run(t.Context(), cfg, nil), "operator's words")
+	require.Equal(t, []any{check.Failed, "SCHEMA_OTHER"}, []any{v.Status, v.Code})
+	require.Contains(t, v.Cure, "where it is newer than is known, upgrade the relay")
 }

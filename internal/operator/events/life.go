@@ -37,6 +37,7 @@ type Life struct {
 	Fences      []fences.Fence `json:"fences,omitempty"`
 	Refused     []Refused      `json:"consumer_dead_letters,omitempty"`
 	Waited      string         `json:"waited_in_vain,omitempty"` // for so long
+	Next        []string       `json:"next"`                     // commands that do something about it; they may be a choice
 	otherOwner  string         // namespace that has this UUID
 }
 

@@ -36,6 +36,8 @@ type List struct {
 
 	Replays int64 `json:"replays_waiting,omitempty"` // with the state waiting: they are no events, and not listed
 
+	Problems []operator.Problem `json:"problems"` // what rests by an operator's word, where that is why events wait
+
 	NotBegun []string `json:"relays_not_begun,omitempty"` // relays that have processes and no state yet
 
 	stuck bool // they should not be there any more
@@ -75,7 +77,8 @@ type LetterOf struct {
 
 // Read lists events, with the relays whose account it is.
 func Read(ctx context.Context, db *operator.Database, f Filter) (*List, error) {
-	report := &List{State: f.State, Relays: []Snapshot{}, Events: []Event{}, stuck: f.Older > 0}
+	report := &List{State: f.State, Relays: []Snapshot{}, Events: []Event{}, Problems: []operator.Problem{},
+		stuck: f.Older > 0}
 	err := report.read(ctx, db, outboxdb.ListByStateParams{
 		State: f.State, Slot: f.Slot, Namespace: f.Namespace, AggregateType: f.AggregateType,
 		AggregateID: f.AggregateID, EventType: f.EventType,
@@ -84,11 +87,20 @@ func Read(ctx context.Context, db *operator.Database, f Filter) (*List, error) {
 	if err != nil {
 		return nil, operator.Explain(err, migrations.Outbox)
 	}
-	processes, err := relays.Processes(ctx, outboxdb.New(db))
+	q := outboxdb.New(db)
+	processes, err := relays.Processes(ctx, q)
 	if err != nil {
 		return nil, operator.Explain(err, migrations.Outbox)
 	}
 	report.addNotBegun(processes)
+	if f.State != states.Pending && f.State != states.Waiting {
+		return report, nil
+	}
+	rests, err := relays.Rests(ctx, q, f.Slot)
+	if err != nil {
+		return nil, operator.Explain(err, migrations.Outbox)
+	}
+	report.Problems = rests
 	return report, nil
 }
 

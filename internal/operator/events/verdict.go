@@ -7,7 +7,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/kafka"
+	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/terminal"
 )
@@ -17,6 +19,7 @@ import (
 // everything; else the relay that is least far counts. A replay's record says
 // nothing of the event's own.
 func (r *Life) Judge() {
+	defer func() { r.Next = r.next() }()
 	r.judgeRelays()
 	if seen := r.seen(); seen != nil {
 		r.set(states.Published, "found in topic %s partition %d offset %d", r.Kafka.Topic, seen.Partition, seen.Offset)
@@ -85,6 +88,17 @@ func (r *Life) judgeRelays() {
 		return
 	}
 	r.set(states.Pending, "no relay has run on this database yet")
+}
+
+// next are the commands that do something about the event as it is.
+func (r *Life) next() []string {
+	switch r.State {
+	case states.Dead: // what it is dead of may have been written by anybody
+		return letters.Next(r.Key, states.LetterOpen)
+	case states.Discarded:
+		return letters.Next(r.Key, states.LetterDiscarded)
+	}
+	return append(operator.NewProblem(r.Why).Cures, operator.NewProblem(r.Disagree).Cures...)
 }
 
 // why says what a letter makes of its event.

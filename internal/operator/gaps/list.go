@@ -15,7 +15,8 @@ import (
 
 // Report is a list of gaps.
 type Report struct {
-	Gaps []Gap `json:"gaps"`
+	Gaps     []Gap              `json:"gaps"`
+	Problems []operator.Problem `json:"problems"` // what waits for a decision, or is being repaired
 }
 
 // List lists the gaps that are not repaired, or all.
@@ -29,7 +30,7 @@ func List(ctx context.Context, db *operator.Database, all bool) (*Report, error)
 	if err != nil {
 		return nil, fmt.Errorf("list gaps: %w", operator.Explain(err, migrations.Outbox))
 	}
-	report := &Report{Gaps: []Gap{}}
+	report := &Report{Gaps: []Gap{}, Problems: []operator.Problem{}}
 	for _, v := range rows {
 		report.Gaps = append(report.Gaps, newGap(v))
 	}
@@ -38,6 +39,11 @@ func List(ctx context.Context, db *operator.Database, all bool) (*Report, error)
 		return nil, fmt.Errorf("list gaps: look for relays: %w", operator.Explain(err, migrations.Outbox))
 	}
 	NoteRepairs(report.Gaps, known)
+	for _, g := range report.Gaps {
+		if problem, ok := g.Problem(); ok && (g.State == states.GapOpen || g.State == states.GapRepairing) {
+			report.Problems = append(report.Problems, problem)
+		}
+	}
 	return report, nil
 }
 

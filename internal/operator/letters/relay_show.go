@@ -3,6 +3,7 @@ package letters
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,6 +20,18 @@ type Shown struct {
 	Key      string        `json:"key"`
 	Letters  []WholeLetter `json:"letters"`
 	Commands []Command     `json:"words"`
+	Next     []string      `json:"next"` // commands that do something about it; they may be a choice
+}
+
+// Next are the commands about a letter in a state; key names it.
+func Next(key, state string) []string {
+	switch state {
+	case states.LetterOpen:
+		return []string{"outboxctl dead show " + key, "outboxctl dead retry " + key + " --reason \"…\"", "outboxctl dead discard " + key + " --reason \"…\""}
+	case states.LetterDiscarded:
+		return []string{"outboxctl replay --dead " + key + " --config relay.yaml --reason \"…\""}
+	}
+	return []string{}
 }
 
 // WholeLetter is a letter with its content.
@@ -55,7 +68,7 @@ type Command struct {
 // wanted whole.
 func Show(ctx context.Context, db *operator.Database, key operator.Name, whole bool) (*Shown, error) {
 	q := outboxdb.New(db)
-	report := &Shown{Key: key.String(), Letters: []WholeLetter{}, Commands: []Command{}}
+	report := &Shown{Key: key.String(), Letters: []WholeLetter{}, Commands: []Command{}, Next: []string{}}
 	rows, err := q.ReadLetter(ctx, key.ID)
 	if err != nil {
 		return nil, operator.Explain(err, migrations.Outbox)
@@ -67,6 +80,16 @@ func Show(ctx context.Context, db *operator.Database, key operator.Name, whole b
 	}
 	if len(report.Letters) == 0 {
 		return report, nil
+	}
+	for _, l := range report.Letters {
+		if l.State == states.LetterDiscarded && l.ReplayOf != "" {
+			continue // another replay of the event is another order
+		}
+		for _, command := range Next(l.Key, l.State) {
+			if !slices.Contains(report.Next, command) && command != "outboxctl dead show "+l.Key { // this is it
+				report.Next = append(report.Next, command)
+			}
+		}
 	}
 	return report, report.readCommands(ctx, q, key.ID)
 }

@@ -41,7 +41,7 @@ func Few(ahead int, today bool) error {
 	case !today:
 		return retention.NoPartitionToday()
 	case ahead < FewDaysAhead:
-		return fmt.Errorf("partitions reach only %s ahead; run `outboxctl partitions maintain`", label.Count(ahead, "day"))
+		return fmt.Errorf("partitions reach only %s ahead; run `outboxctl partitions maintain --config relay.yaml`", label.Count(ahead, "day"))
 	}
 	return nil
 }

@@ -23,6 +23,8 @@ const FewDaysAhead = 7
 // Report is what a round did, or would do, to the partitions of events.
 type Report struct {
 	DryRun    bool               `json:"dry_run"`
+	Ahead     int                `json:"ahead"` // days after today that are wanted
+	Keep      int                `json:"keep"`  // days before today that are kept
 	DaysAhead int                `json:"days_ahead"`
 	Made      []string           `json:"partitions_made"`
 	Leaves    []Leaf             `json:"partitions"`
@@ -51,7 +53,7 @@ func Round(ctx context.Context, db *operator.Database, cfg retention.Config) (*R
 	if errors.Is(failed, retention.ErrMaintained) {
 		return nil, fmt.Errorf("%w; it does what this command would do", failed)
 	}
-	report := newPartitionsReport(done, cfg.DryRun)
+	report := newPartitionsReport(done, cfg)
 	var unwanted *cdc.StartError
 	problem := Few(done.Ahead, done.Today)
 	if errors.As(failed, &unwanted) && unwanted.Code == cdc.CodeDefaultPartition {
@@ -97,8 +99,9 @@ func maintain(ctx context.Context, db *operator.Database, cfg retention.Config) 
 	return report, err
 }
 
-func newPartitionsReport(done retention.Report, dryRun bool) *Report {
-	r := &Report{DryRun: dryRun, DaysAhead: done.Ahead, Made: operator.NotNil(done.Made), Leaves: []Leaf{},
+func newPartitionsReport(done retention.Report, cfg retention.Config) *Report {
+	r := &Report{DryRun: cfg.DryRun, Ahead: cfg.Ahead, Keep: cfg.Keep, DaysAhead: done.Ahead,
+		Made: operator.NotNil(done.Made), Leaves: []Leaf{},
 		Problems: []operator.Problem{}}
 	if done.Taken != "" {
 		r.Problems = append(r.Problems, operator.NewProblem(done.Taken))

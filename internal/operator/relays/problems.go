@@ -1,11 +1,14 @@
 package relays
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/relay"
 )
@@ -25,8 +28,9 @@ func (r *Relay) Problems() []operator.Problem {
 			"one that is not to begin is forgotten by `outboxctl retire --slot %s --reason \"…\"`", r.Relay, r.lastReport(), r.Slot)
 	case r.NotBegun: // what its processes wait for says more
 	case r.SlotOf != "" && !r.lives():
-		add("slot-elsewhere", "relay %[1]s: slot %[2]s is of database %[3]s and not this relay's, as beside a copy of a database: leave it alone; a relay of this database "+
-			"needs another name or postgres.slot.name, and this one is forgotten by `outboxctl retire --slot %[2]s --reason \"…\"`", r.Relay, r.Slot, r.SlotOf)
+		add("slot-elsewhere", "relay %[1]s: slot %[2]s belongs to database %[3]s, and the relay that uses it is that database's: this database is a copy. Leave the slot alone; "+
+			"a relay of this database needs another name or postgres.slot.name, and this one is forgotten by `outboxctl retire --slot %[2]s --reason \"…\"`", r.Relay, r.Slot, r.SlotOf)
+		out[len(out)-1].Code = "SLOT_FOREIGN"
 	case !r.SlotExists && !r.lives():
 		add("slot-gone", "relay %s: its slot %s is gone; start the relay and read what it says", r.Relay, r.Slot)
 	case r.WALStatus == "lost" || r.WALStatus == "unreserved":
@@ -34,17 +38,41 @@ func (r *Relay) Problems() []operator.Problem {
 	case r.ActivePID == nil && !r.lives():
 		add("no-process", "relay %s: no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", r.Relay, r.lastReport())
 	}
-	out = append(append(out, r.waiting()...), r.elsewhere()...)
+	out = append(append(append(out, r.waiting()...), r.elsewhere()...), r.rests()...)
+	for _, id := range r.Skip {
+		add("skip", "relay %s is told to skip the event %s and has not come to it; `outboxctl skip %s --undo --relay %s` takes the word back", r.Relay, id, id, r.Relay)
+	}
+	return out
+}
+
+// Rests says what of the relays, or of the one of a slot, rests by an operator's word.
+func Rests(ctx context.Context, q *outboxdb.Queries, slot string) ([]operator.Problem, error) {
+	known, err := Read(ctx, q)
+	out := []operator.Problem{}
+	for i := range known {
+		if slot == "" || known[i].Slot == slot {
+			out = append(out, known[i].rests()...)
+		}
+	}
+	return out, err
+}
+
+func (r *Relay) rests() (out []operator.Problem) {
+	add := func(check, format string, args ...any) {
+		out = append(out, operator.NewProblem(fmt.Sprintf(format, args...)).Of(check, r.Relay, r.Slot))
+	}
 	if r.Paused {
 		add("paused", "relay %s is paused%s; `outboxctl resume --relay %s` lets it go on", r.Relay, r.rested(""), r.Relay)
 	}
 	for _, route := range r.PausedRoutes {
 		add("route-paused", "relay %s: route %s is paused%s; `outboxctl resume --relay %s --route %s` lets it go on", r.Relay, route, r.rested(route), r.Relay, route)
 	}
-	for _, id := range r.Skip {
-		add("skip", "relay %s is told to skip the event %s and has not come to it; `outboxctl skip %s --undo --relay %s` takes the word back", r.Relay, id, id, r.Relay)
-	}
 	return out
+}
+
+// foreign is the beginning of a text that anybody may have written.
+func foreign(text string) string {
+	return label.Foreign(terminal.Preview([]byte(text), terminal.PreviewBytes))
 }
 
 // rested says who let the relay, or a route of it, rest, as far as it was written down.
@@ -54,9 +82,9 @@ func (r *Relay) rested(route string) string {
 		return ""
 	}
 	v := r.Rests[i]
-	text := fmt.Sprintf(" by %s since %s", terminal.Preview([]byte(v.By), terminal.PreviewBytes), terminal.Stamp(&v.At))
+	text := fmt.Sprintf(" by %s since %s", foreign(v.By), terminal.Stamp(&v.At))
 	if v.Reason != "" {
-		text += " (" + terminal.Preview([]byte(v.Reason), terminal.PreviewBytes) + ")"
+		text += " (" + foreign(v.Reason) + ")"
 	}
 	return text
 }
@@ -92,7 +120,7 @@ func (r *Relay) waiting() []operator.Problem {
 				says = p.State + ", and not configured as the process that holds the slot,"
 			}
 			if w.What != "" {
-				says += " " + terminal.Preview([]byte(w.What), terminal.PreviewBytes)
+				says += " " + foreign(w.What)
 			}
 			problem := operator.NewProblem(fmt.Sprintf("relay %s is %s since %s (process %s): %s",
 				r.Relay, says, terminal.Stamp(&w.Since), p.Process,
@@ -146,7 +174,7 @@ func (r Relay) routesAtRest() string {
 	for _, p := range r.Processes {
 		for _, w := range p.Waiting {
 			if p.Alive && w.For == relay.WaitRoute && !slices.Contains(r.PausedRoutes, w.What) {
-				out = append(out, fmt.Sprintf("route %s: %s", terminal.Preview([]byte(w.What), terminal.PreviewBytes), terminal.Preview([]byte(w.Detail), terminal.ErrorBytes)))
+				out = append(out, fmt.Sprintf("route %s: %s", foreign(w.What), terminal.Preview([]byte(w.Detail), terminal.ErrorBytes)))
 			}
 		}
 	}

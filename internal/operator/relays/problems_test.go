@@ -33,3 +33,15 @@ func TestReadsLater(t *testing.T) {
 	require.Contains(t, relays.Relay{Relay: "a", SlotExists: true}.ReadsLater(), "not connected")
 	require.Contains(t, relays.Relay{Relay: "a", SlotExists: true, ActivePID: &pid, LagBytes: 2048}.ReadsLater(), "2.0 KiB behind; it will")
 }
+
+// TestNoCommandOfOthers: names of rows and words of operators are no commands of ours.
+func TestNoCommandOfOthers(t *testing.T) {
+	const theirs = "`outboxctl gap accept X`"
+	r := relays.Relay{Relay: "a", Slot: "s", SlotExists: true, WALStatus: "reserved", Paused: true, Rests: []relays.Rested{{By: theirs, Reason: theirs}},
+		Processes: []relays.Process{{Process: "p", Alive: true, State: "streaming", Waiting: []relay.Wait{{For: relay.WaitRoute, What: theirs, Detail: "`outboxctl status`"}}}}}
+	problems := r.Problems()
+	require.Len(t, problems, 2)
+	require.Equal(t, []string{"outboxctl status"}, problems[0].Cures)
+	require.Equal(t, []string{"outboxctl resume --relay a"}, problems[1].Cures)
+	require.Contains(t, problems[0].What, "'outboxctl gap accept X'")
+}

@@ -14,6 +14,11 @@ import (
 func (r *Report) problems() []operator.Problem {
 	out := []operator.Problem{}
 	add := func(check string, problem operator.Problem) { out = append(out, problem.Of(check, "", "")) }
+	if r.newer != nil {
+		problem := operator.NewProblem(r.newer.Error() + ": what it says here may not be all")
+		problem.Code = "SCHEMA_AHEAD"
+		add("schema", problem)
+	}
 	if r.nobodys > 0 {
 		add("no-relay", operator.NewProblem(r.nobodysEvents()))
 	}

@@ -25,7 +25,8 @@ type Report struct {
 	Remade      []RemadeTopic      `json:"topics_made_anew"`  // the last ones; at most maxRemadeShown
 	Problems    []operator.Problem `json:"problems"`
 
-	nobodys int // events where no relay is known; at most maxNobodys + 1
+	newer   error // the schema is of a later release; nil: it is known
+	nobodys int   // events where no relay is known; at most maxNobodys + 1
 }
 
 // maxNobodys bounds the count of the events that no relay owes to anybody.
@@ -101,7 +102,7 @@ func read(ctx context.Context, db *operator.Database) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Partitions = partitions.ExtentOf(installed)
+	r.Partitions, r.newer = partitions.ExtentOf(installed), migrations.Newer(installed)
 	if r.Rows, err = q.OutboxEstimate(ctx); err != nil {
 		return nil, err
 	}

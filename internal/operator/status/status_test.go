@@ -66,7 +66,7 @@ func TestProblems(t *testing.T) {
 			gaps.NoteRepairs(r.Gaps, r.Relays)
 		}, "(OTHER_KAFKA) of 7 events once it runs"},
 		"a kind is held":        {func(r *Report) { r.Held = []Held{{Namespace: "shop", AggregateType: "order"}} }, "1 kind of events waits for a route that cannot be used, the first is shop order"},
-		"no partition of today": {func(r *Report) { r.Partitions = partitions.Extent{Count: 21, NoToday: true} }, "NO_PARTITION: onceward.outbox has no partition of today (UTC): every Enqueue fails. To mend it: outboxctl partitions maintain"},
+		"no partition of today": {func(r *Report) { r.Partitions = partitions.Extent{Count: 21, NoToday: true} }, "NO_PARTITION: onceward.outbox has no partition of today (UTC): every Enqueue fails. To mend it: outboxctl partitions maintain --config relay.yaml"},
 		"few partitions":        {func(r *Report) { r.Partitions.DaysAhead = 6 }, "only 6 days ahead"},
 		"nobody's event":        {func(r *Report) { r.Relays, r.nobodys = nil, 1 }, "no relay is known, and onceward.outbox holds 1 event: nobody publishes"},
 		"nobody's events":       {func(r *Report) { r.Relays, r.nobodys = nil, maxNobodys+1 }, "holds more than 1000 events: nobody publishes"},

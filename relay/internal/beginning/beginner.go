@@ -207,7 +207,7 @@ func (s *Beginner) mayBegin(ctx context.Context) (others string, err error) {
 	}
 	return "", s.conf.Refuse("outbox.start", fmt.Sprintf("onceward.outbox holds %s and relay %s has never run; %s. "+
 		"Set outbox.start: all (or give --set outbox.start=all) and restart the relay to publish them first, or outbox.start: now to publish only what commits from now on: "+
-		"these events are never called published then, and retention keeps them until `outboxctl partitions maintain --drop-before --reason \"…\"`%s", label.Count(rows, "event"), s.conf.Relay, slot, others))
+		"these events are never called published then, and retention keeps them until `outboxctl partitions maintain --config relay.yaml --drop-before --reason \"…\"`%s", label.Count(rows, "event"), s.conf.Relay, slot, others))
 }
 
 // others refuses a name that has run with another slot, and names the relays that may be
@@ -234,7 +234,8 @@ func (s *Beginner) others(ctx context.Context) (words string, err error) {
 // an operator made, or a relay that died before it had written its beginning down.
 func (s *Beginner) slotMeanwhile(ctx context.Context) (string, error) {
 	var there bool
-	if err := s.state.Conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1)`, s.conf.Slot).Scan(&there); err != nil {
+	if err := s.state.Conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1
+		AND database = pg_catalog.current_database())`, s.conf.Slot).Scan(&there); err != nil {
 		return "", fmt.Errorf("look for slot %s: %w", s.conf.Slot, err)
 	}
 	if there {

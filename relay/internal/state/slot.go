@@ -93,7 +93,7 @@ func (s *State) Began(ctx context.Context) (bool, error) {
 // have made it anew meanwhile. One that is gone or in use is that process's.
 func (s *State) DropSlot(ctx context.Context) error {
 	_, err := s.Conn.Exec(ctx, `SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots
-		WHERE slot_name = $1 AND wal_status = 'lost'`, s.Slot)
+		WHERE slot_name = $1 AND wal_status = 'lost' AND database = pg_catalog.current_database()`, s.Slot)
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && (pg.Code == "42704" || pg.Code == "55006") { // undefined_object, object_in_use
 		return fmt.Errorf("%w: another process makes slot %s anew", cdc.ErrSlotActive, s.Slot)

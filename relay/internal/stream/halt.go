@@ -18,7 +18,7 @@ func (p *Pump) halt(ctx context.Context, t *decision) error {
 	}
 	cause := t.cause
 	if errors.Is(cause, publisher.ErrRecord) {
-		cause = fmt.Errorf("event %s (aggregate %s, commit at %s) cannot be published: %w", label.Key(t.it.Row), label.Clip(t.it.Row.AggregateType, label.MaxName), t.at.Commit, cause)
+		cause = fmt.Errorf("event %s (aggregate %s, commit at %s) cannot be published: %w", label.Key(t.it.Row), label.Foreign(label.Clip(t.it.Row.AggregateType, label.MaxName)), t.at.Commit, cause)
 	}
 	return p.awaitCommand(ctx, t.step, fmt.Errorf("%w; its route has the policy halt", cause),
 		fmt.Sprintf("mend the cause and start the relay again, or `outboxctl skip %s --relay %s --reason \"…\"`", label.Argument(t.it.Row.Namespace, t.it.Row.ID), p.routing.relay))

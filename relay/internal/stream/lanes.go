@@ -57,7 +57,7 @@ func (w *heldLane) asking() publisher.Event {
 }
 
 // name is the lane in a log: names of rows may be as long as they like.
-func (w *heldLane) name() string { return label.Clip(w.of.String(), 2*label.MaxName) }
+func (w *heldLane) name() string { return label.Foreign(label.Clip(w.of.String(), 2*label.MaxName)) }
 
 func (w *heldLane) empty() bool { return w.events == 0 && w.fresh == 0 }
 
