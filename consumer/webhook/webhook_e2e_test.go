@@ -1,0 +1,488 @@
+//go:build e2e
+
+package webhook_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/webhook"
+	"github.com/onceward/onceward/internal/testdb"
+	"github.com/onceward/onceward/migrations"
+)
+
+func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
+
+// Bodies as they were captured.
+var (
+	//go:embed testdata/stripe.json
+	stripeBody string
+	//go:embed testdata/github.json
+	githubBody []byte
+	//go:embed testdata/shopify.json
+	shopifyBody []byte
+)
+
+const secret = "whsec_the_new_one"
+
+// provider makes the deliveries of a sender.
+type provider struct {
+	name     string
+	sender   webhook.Sender
+	unsigned int // the status that it expects for a signature that is not right
+	// request is one delivery of the event of this id, which was made at a time.
+	request func(id string, at time.Time) (http.Header, []byte)
+	sign    func(h http.Header, body []byte, secret string, now time.Time)
+	// other changes what the event says.
+	other func(body []byte) []byte
+}
+
+func digest(secret string, text []byte) []byte {
+	mac := hmac.New(sha256.New, []byte(secret))
+	_, _ = mac.Write(text)
+	return mac.Sum(nil)
+}
+
+// providers are all, and one of its own kind.
+var providers = []provider{
+	{
+		name: "stripe", sender: webhook.Stripe("stripe"), unsigned: 400,
+		request: func(id string, at time.Time) (http.Header, []byte) {
+			return header(), []byte(strings.NewReplacer("EVENT", "evt_"+id, "1795514400", strconv.FormatInt(at.Unix(), 10)).Replace(stripeBody))
+		},
+		sign: func(h http.Header, body []byte, secret string, now time.Time) {
+			stamp := strconv.FormatInt(now.Unix(), 10)
+			h.Set("Stripe-Signature", "t="+stamp+",v1="+hex.EncodeToString(digest(secret, []byte(stamp+"."+string(body))))+",v0=00")
+		},
+		other: func(body []byte) []byte { return bytes.Replace(body, []byte("1099"), []byte("2099"), 1) },
+	},
+	{
+		name: "shopify", sender: webhook.Shopify("shopify"), unsigned: 401,
+		request: func(id string, _ time.Time) (http.Header, []byte) {
+			return header("X-Shopify-Topic", "orders/create", "X-Shopify-Webhook-Id", id, "X-Shopify-Shop-Domain", "a.myshopify.com"), shopifyBody
+		},
+		sign: func(h http.Header, body []byte, secret string, _ time.Time) {
+			h.Set("X-Shopify-Hmac-Sha256", base64.StdEncoding.EncodeToString(digest(secret, body)))
+		},
+		other: func(body []byte) []byte { return bytes.Replace(body, []byte("388.00"), []byte("488.00"), 1) },
+	},
+	{
+		name: "github", sender: webhook.GitHub("github"), unsigned: 401,
+		request: func(id string, _ time.Time) (http.Header, []byte) {
+			return header("X-GitHub-Event", "push", "X-GitHub-Delivery", id, "X-GitHub-Hook-ID", "292430182"), githubBody
+		},
+		sign: func(h http.Header, body []byte, secret string, _ time.Time) {
+			h.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(digest(secret, body)))
+		},
+		other: func(body []byte) []byte { return bytes.Replace(body, []byte("simple-tag"), []byte("other-tag"), 1) },
+	},
+	{
+		name: "hmac", unsigned: 401,
+		sender: webhook.HMAC{Namespace: "partner", Header: "X-Signature", Read: func(_ http.Header, body []byte) (id, eventType string, err error) {
+			var of struct{ ID, Type string }
+			err = json.Unmarshal(body, &of)
+			return of.ID, of.Type, err
+		}}.Sender(),
+		request: func(id string, _ time.Time) (http.Header, []byte) {
+			return header(), fmt.Appendf(nil, `{"id":%q,"type":"parcel.lost","parcel":7}`, id)
+		},
+		sign: func(h http.Header, body []byte, secret string, _ time.Time) {
+			h.Set("X-Signature", hex.EncodeToString(digest(secret, body)))
+		},
+		other: func(body []byte) []byte { return bytes.Replace(body, []byte("7"), []byte("8"), 1) },
+	},
+}
+
+// eachProvider runs a test for each on a database of its own.
+func eachProvider(t *testing.T, test func(t *testing.T, e *endpoint)) {
+	for _, p := range providers {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newEndpoint(t, p))
+		})
+	}
+}
+
+// endpoint is one on a real server, with a database that has both sides of Onceward.
+type endpoint struct {
+	provider
+
+	t   *testing.T
+	db  *pgxpool.Pool
+	url string
+	rc  *webhook.Receiver
+	cfg webhook.Config
+}
+
+func newEndpoint(t *testing.T, p provider) *endpoint {
+	t.Helper()
+	e := &endpoint{provider: p, t: t, db: testdb.New(t, "15")}
+	for _, side := range []migrations.Side{migrations.Outbox, migrations.Consumer} {
+		m, err := migrations.New(migrations.Config{Pool: e.db, Side: side})
+		require.NoError(t, err)
+		_, err = m.Up(t.Context())
+		require.NoError(t, err)
+	}
+	e.exec(`CREATE TABLE effects (event text NOT NULL)`)
+	e.cfg = webhook.Config{Sender: p.sender, Secrets: []string{secret, "the old one"}, Consumer: consumer.Config{
+		Group: p.name + "-hooks", DB: e.db, LockTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	}}
+	return e
+}
+
+// serve begins to receive, with the handler of the mode Do, nil for Enqueue.
+func (e *endpoint) serve(do webhook.Handler) {
+	e.t.Helper()
+	e.cfg.Do = do
+	var err error
+	e.rc, err = webhook.New(e.t.Context(), e.cfg)
+	require.NoError(e.t, err)
+	mux := http.NewServeMux()
+	mux.Handle("/hooks/", e.rc)
+	server := httptest.NewServer(mux)
+	e.t.Cleanup(server.Close)
+	e.url = server.URL + "/hooks/" + e.name
+}
+
+func (e *endpoint) exec(sql string, args ...any) {
+	e.t.Helper()
+	_, err := e.db.Exec(e.t.Context(), sql, args...)
+	require.NoError(e.t, err)
+}
+
+func (e *endpoint) count(sql string, args ...any) (n int) {
+	e.t.Helper()
+	require.NoError(e.t, e.db.QueryRow(e.t.Context(), sql, args...).Scan(&n))
+	return n
+}
+
+func (e *endpoint) effects() int { return e.count("SELECT count(*) FROM effects") }
+
+// got is what a delivery was answered.
+type got struct {
+	status      int
+	body        string
+	contentType string
+	retryAfter  string
+	err         error
+}
+
+// send posts what was made, as it is.
+func (e *endpoint) send(ctx context.Context, h http.Header, body []byte) got {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, bytes.NewReader(body))
+	if err != nil {
+		return got{err: err}
+	}
+	req.Header = h
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return got{err: err}
+	}
+	text, err := io.ReadAll(resp.Body)
+	return got{resp.StatusCode, string(text), resp.Header.Get("Content-Type"), resp.Header.Get("Retry-After"), errors.Join(err, resp.Body.Close())}
+}
+
+// post delivers the event of an id, signed now.
+func (e *endpoint) post(id string) got {
+	h, body := e.request(id, time.Now())
+	e.sign(h, body, secret, time.Now())
+	return e.send(e.t.Context(), h, body)
+}
+
+// posted delivers an event five times at once and five times more, and returns the
+// answer, which is the same each time.
+func (e *endpoint) posted(id string, status int) got {
+	e.t.Helper()
+	at := time.Now()
+	deliver := func() got {
+		h, body := e.request(id, at)
+		e.sign(h, body, secret, time.Now())
+		return e.send(e.t.Context(), h, body)
+	}
+	all := make(chan got)
+	for range 5 {
+		go func() { all <- deliver() }()
+	}
+	first := <-all
+	require.NoError(e.t, first.err)
+	require.Equal(e.t, status, first.status, first.body)
+	for range 4 {
+		require.Equal(e.t, first, <-all)
+	}
+	for range 5 {
+		require.Equal(e.t, first, deliver())
+	}
+	return first
+}
+
+// work is a handler whose answer nobody can make twice.
+func work(ctx context.Context, tx pgx.Tx, ev consumer.Event) (webhook.Answer, error) {
+	if _, err := tx.Exec(ctx, "INSERT INTO effects VALUES ($1)", ev.Key.String()); err != nil {
+		return webhook.Answer{}, err
+	}
+	return webhook.Answer{Status: http.StatusCreated, ContentType: "text/plain", Body: []byte("made by " + uuid.NewString())}, nil
+}
+
+// TestWebhook: an event that is delivered ten times, five of them at once, has one set of
+// effects, and each delivery the same answer; another id is another event.
+func TestWebhook(t *testing.T) {
+	t.Parallel()
+	eachProvider(t, func(t *testing.T, e *endpoint) {
+		e.serve(work)
+		first := e.posted("1", http.StatusCreated)
+		require.Contains(t, first.body, "made by ")
+		require.Equal(t, "text/plain", first.contentType)
+		require.Equal(t, 1, e.effects())
+		require.NotEqual(t, first.body, e.posted("2", http.StatusCreated).body)
+		require.Equal(t, 2, e.effects())
+		require.Zero(t, e.count("SELECT count(*) FROM onceward.outbox"))
+	})
+}
+
+// TestWebhookEnqueue: the same of events that go into the outbox.
+func TestWebhookEnqueue(t *testing.T) {
+	t.Parallel()
+	eachProvider(t, func(t *testing.T, e *endpoint) {
+		e.serve(nil)
+		first := e.posted("1", http.StatusOK)
+		require.Equal(t, "application/json", first.contentType)
+		h, body := e.request("1", time.Now())
+		ev, err := e.sender.Event(h, body)
+		require.NoError(t, err)
+		var said struct{ Event, Outcome string }
+		require.NoError(t, json.Unmarshal([]byte(first.body), &said))
+		require.Equal(t, "enqueued", said.Outcome)
+		require.Equal(t, 1, e.count(`SELECT count(*) FROM onceward.outbox WHERE namespace || ':' || id = $1 AND event_type = $2
+			AND aggregate_type = $3 AND aggregate_id = $4 AND payload = $5 AND headers IS NOT DISTINCT FROM CAST($6 AS jsonb)`,
+			said.Event, ev.Type, ev.AggregateType, ev.AggregateID, ev.Payload, headersOf(t, ev)))
+		require.NotEqual(t, first.body, e.posted("2", http.StatusOK).body)
+		require.Equal(t, 2, e.count("SELECT count(*) FROM onceward.outbox"))
+	})
+}
+
+func headersOf(t *testing.T, ev consumer.Event) any {
+	t.Helper()
+	if len(ev.Headers) == 0 {
+		return nil
+	}
+	text, err := json.Marshal(ev.Headers)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// TestWebhookRefusals: each refusal has the status that its sender expects, and nothing
+// is done.
+func TestWebhookRefusals(t *testing.T) {
+	t.Parallel()
+	eachProvider(t, func(t *testing.T, e *endpoint) {
+		e.cfg.MaxBody = 4096
+		e.serve(work)
+		refused := func(what string, status int, change func(h http.Header, body []byte) []byte) {
+			t.Helper()
+			h, body := e.request(what, time.Now())
+			e.sign(h, body, secret, time.Now())
+			got := e.send(t.Context(), h, change(h, body))
+			require.NoError(t, got.err)
+			require.Equal(t, status, got.status, what)
+			require.Empty(t, got.retryAfter)
+			require.NotContains(t, got.body, secret)
+		}
+		unsigned := func(h http.Header) {
+			for _, name := range []string{"Stripe-Signature", "X-Hub-Signature-256", "X-Shopify-Hmac-Sha256", "X-Signature"} {
+				h.Del(name)
+			}
+		}
+		refused("missing", e.unsigned, func(h http.Header, body []byte) []byte { unsigned(h); return body })
+		refused("of a stranger", e.unsigned, func(h http.Header, body []byte) []byte { e.sign(h, body, "guessed", time.Now()); return body })
+		refused("of another body", e.unsigned, func(_ http.Header, body []byte) []byte { return e.other(body) })
+		refused("huge", http.StatusRequestEntityTooLarge, func(h http.Header, _ []byte) []byte {
+			body := bytes.Repeat([]byte("x"), 4097)
+			e.sign(h, body, secret, time.Now())
+			return body
+		})
+		refused("no event", http.StatusBadRequest, func(h http.Header, _ []byte) []byte {
+			e.sign(h, []byte("zen"), secret, time.Now())
+			return []byte("zen")
+		})
+		resp, err := http.Get(e.url) //nolint:noctx // of a server of this test
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)
+		require.Equal(t, http.MethodPost, resp.Header.Get("Allow"))
+		if e.name == "stripe" {
+			refused("an old signature", e.unsigned, func(h http.Header, body []byte) []byte {
+				e.sign(h, body, secret, time.Now().Add(-6*time.Minute))
+				return body
+			})
+			refused("out of the window", http.StatusConflict, func(h http.Header, _ []byte) []byte {
+				_, body := e.request("old", time.Now().Add(-20*24*time.Hour))
+				e.sign(h, body, secret, time.Now())
+				return body
+			})
+		}
+		require.Zero(t, e.effects())
+		require.Zero(t, e.count("SELECT count(*) FROM onceward.processed_events"))
+
+		h, body := e.request("rotated", time.Now())
+		e.sign(h, body, "the old one", time.Now())
+		require.Equal(t, http.StatusCreated, e.send(t.Context(), h, body).status)
+		body = e.other(body)
+		e.sign(h, body, secret, time.Now())
+		require.Equal(t, http.StatusConflict, e.send(t.Context(), h, body).status, "one id, other content")
+		require.Equal(t, 1, e.effects())
+	})
+}
+
+// TestWebhookInProgress: a second delivery waits for the first, and only then is to come
+// again. A first one whose sender has hung up is done all the same.
+func TestWebhookInProgress(t *testing.T) {
+	t.Parallel()
+	e := newEndpoint(t, providers[2])
+	e.cfg.Consumer.LockTimeout = 100 * time.Millisecond
+	begun, finish := make(chan struct{}), make(chan struct{})
+	e.serve(func(ctx context.Context, tx pgx.Tx, ev consumer.Event) (webhook.Answer, error) {
+		close(begun)
+		<-finish
+		return work(ctx, tx, ev)
+	})
+	ctx, hangUp := context.WithCancel(t.Context())
+	h, body := e.request("1", time.Now())
+	e.sign(h, body, secret, time.Now())
+	first := make(chan got)
+	go func() { first <- e.send(ctx, h, body) }()
+	<-begun
+	second := e.post("1")
+	require.Equal(t, http.StatusServiceUnavailable, second.status)
+	require.Equal(t, "5", second.retryAfter)
+	hangUp()
+	require.ErrorIs(t, (<-first).err, context.Canceled)
+	close(finish)
+	require.Eventually(t, func() bool { return e.post("1").status == http.StatusCreated }, time.Minute, 10*time.Millisecond)
+	require.Equal(t, 1, e.effects())
+}
+
+// TestWebhookGivesUp: a handler that fails for good leaves one dead letter of the group, in either mode,
+// and every delivery from then on the same answer. A redrive makes the effect once, and
+// gives later deliveries its answer.
+func TestWebhookGivesUp(t *testing.T) {
+	t.Parallel()
+	eachProvider(t, func(t *testing.T, e *endpoint) {
+		var mended atomic.Bool
+		e.serve(func(ctx context.Context, tx pgx.Tx, ev consumer.Event) (webhook.Answer, error) {
+			if !mended.Load() {
+				_, _ = work(ctx, tx, ev)
+				return webhook.Answer{}, errors.New("no such account: hidden")
+			}
+			return work(ctx, tx, ev)
+		})
+		for range max(e.sender.Tries, 1) - 1 {
+			early := e.post("1")
+			require.Equal(t, http.StatusInternalServerError, early.status)
+			require.NotContains(t, early.body, "hidden")
+			require.Zero(t, e.count("SELECT count(*) FROM onceward.consumer_dead_letters"))
+		}
+		last := e.posted("1", http.StatusAccepted)
+		require.Contains(t, last.body, "dead-lettered")
+		require.Zero(t, e.effects())
+		h, body := e.request("1", time.Now())
+		ev, err := e.sender.Event(h, body)
+		require.NoError(t, err)
+		require.Equal(t, 1, e.count(`SELECT count(*) FROM onceward.consumer_dead_letters WHERE topic = $1 AND state = 'open' AND reason = 'handler'
+			AND event_type = $2 AND record_value = $3 AND error LIKE '%no such account%' AND consumer_group = $4`,
+			"from:"+ev.Key.Namespace(), ev.Type, ev.Payload, e.name+"-hooks"))
+		require.Equal(t, 1, e.count("SELECT count(*) FROM onceward.consumer_dead_letters"))
+
+		redrive := func() {
+			e.exec("UPDATE onceward.consumer_dead_letters SET state = 'requested', generation = generation + 1")
+			done, err := e.rc.Redrive(t.Context(), 10)
+			require.NoError(t, err)
+			require.Equal(t, 1, done)
+		}
+		redrive()
+		require.Equal(t, 1, e.count("SELECT count(*) FROM onceward.consumer_dead_letters WHERE state = 'open'"))
+		require.Equal(t, last, e.post("1"))
+		mended.Store(true)
+		redrive()
+		require.Equal(t, 1, e.effects())
+		require.Contains(t, e.posted("1", http.StatusCreated).body, "made by ")
+		require.Equal(t, 1, e.effects())
+		require.Equal(t, 1, e.count("SELECT count(*) FROM onceward.consumer_dead_letters WHERE state = 'redriven'"))
+		require.Zero(t, e.count("SELECT count(*) FROM onceward.ahead"))
+	})
+}
+
+// An event that the outbox refuses is no event lost: it is a letter, whose redrive enqueues it.
+func TestWebhookThatCannotBeEnqueued(t *testing.T) {
+	t.Parallel()
+	e := newEndpoint(t, providers[2])
+	e.serve(nil)
+	e.exec("ALTER TABLE onceward.outbox ADD CONSTRAINT refused CHECK (event_type <> 'push')")
+	e.posted("1", http.StatusAccepted)
+	e.exec("ALTER TABLE onceward.outbox DROP CONSTRAINT refused")
+	e.exec("UPDATE onceward.consumer_dead_letters SET state = 'requested'")
+	done, err := e.rc.Redrive(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, 1, done)
+	require.Contains(t, e.posted("1", http.StatusOK).body, "enqueued")
+	require.Equal(t, 1, e.count("SELECT count(*) FROM onceward.outbox WHERE headers->>'x-github-delivery' = '1'"))
+}
+
+// Without its database a receiver refuses, and counts no failure.
+func TestWebhookWithoutItsDatabase(t *testing.T) {
+	t.Parallel()
+	e := newEndpoint(t, providers[2])
+	e.serve(work)
+	e.exec("ALTER TABLE onceward.processed_events RENAME TO away")
+	away := e.post("1")
+	require.Equal(t, http.StatusServiceUnavailable, away.status)
+	require.Equal(t, "5", away.retryAfter)
+	e.exec("ALTER TABLE onceward.away RENAME TO processed_events")
+	require.Equal(t, http.StatusCreated, e.post("1").status)
+	require.Zero(t, e.count("SELECT count(*) FROM onceward.attempts"))
+}
+
+// Stripe delivers an event again, and somebody lists what was not delivered: one
+// effect, and the same answer each time.
+func TestStripeCopiesAreDuplicates(t *testing.T) {
+	t.Parallel()
+	e := newEndpoint(t, providers[0])
+	p, err := consumer.New(t.Context(), consumer.Config{Group: "billing", DB: e.db, Classes: []consumer.Class{webhook.StripeClass("*")}})
+	require.NoError(t, err)
+	created := strconv.FormatInt(time.Now().Unix(), 10)
+	for i, body := range stripeCopies {
+		ev, err := webhook.StripeEvent("stripe", []byte(strings.Replace(body, "1795514400", created, 1)))
+		require.NoError(t, err)
+		got, err := consumer.Do(t.Context(), p, ev, func(ctx context.Context, tx pgx.Tx) (string, error) {
+			_, err := work(ctx, tx, ev)
+			return "booked", err
+		})
+		require.NoError(t, err)
+		require.Equal(t, "booked", got.Result)
+		require.Equal(t, i > 0, got.Outcome == consumer.Duplicate)
+	}
+	require.Equal(t, 1, e.effects())
+}
