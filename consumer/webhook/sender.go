@@ -130,8 +130,8 @@ func (s HMAC) Sender() Sender {
 			if err != nil {
 				return consumer.Event{}, fmt.Errorf("%w: %w", consumer.ErrEvent, err)
 			}
-			ev := consumer.Event{Event: record.Event{Type: eventType, Payload: body, AggregateType: s.Namespace, AggregateID: id,
-				ContentType: h.Get("Content-Type")}}
+			ev := consumer.Event{Event: record.Event{Type: eventType, AggregateType: s.Namespace, AggregateID: id,
+				Payload: body, ContentType: h.Get("Content-Type")}}
 			if ev.Key, err = record.TimelessKey(s.Namespace, id); err != nil {
 				return ev, fmt.Errorf("%w: id %q: %w", consumer.ErrEvent, id, err)
 			}

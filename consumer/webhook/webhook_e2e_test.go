@@ -30,6 +30,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/audit"
 	"github.com/onceward/onceward/consumer/webhook"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/migrations"
@@ -328,7 +329,7 @@ func TestWebhookRefusals(t *testing.T) {
 			e.sign(h, []byte("zen"), secret, time.Now())
 			return []byte("zen")
 		})
-		resp, err := http.Get(e.url) //nolint:noctx // of a server of this test
+		resp, err := http.Get(e.url)
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		require.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)
@@ -392,6 +393,7 @@ func TestWebhookGivesUp(t *testing.T) {
 	t.Parallel()
 	eachProvider(t, func(t *testing.T, e *endpoint) {
 		var mended atomic.Bool
+		e.cfg.Consumer.Retry.OnLetter = consumer.LetterPark
 		e.serve(func(ctx context.Context, tx pgx.Tx, ev consumer.Event) (webhook.Answer, error) {
 			if !mended.Load() {
 				_, _ = work(ctx, tx, ev)
@@ -431,7 +433,10 @@ func TestWebhookGivesUp(t *testing.T) {
 		require.Contains(t, e.posted("1", http.StatusCreated).body, "made by ")
 		require.Equal(t, 1, e.effects())
 		require.Equal(t, 1, e.count("SELECT count(*) FROM onceward.consumer_dead_letters WHERE state = 'redriven'"))
-		require.Zero(t, e.count("SELECT count(*) FROM onceward.ahead"))
+		require.Zero(t, e.count("SELECT (SELECT count(*) FROM onceward.ahead) + (SELECT count(*) FROM onceward.parked)"))
+		report, err := audit.Check(t.Context(), e.db, audit.Config{})
+		require.NoError(t, err)
+		require.Empty(t, report.Findings)
 	})
 }
 
