@@ -417,9 +417,15 @@ func TestWebhookGivesUp(t *testing.T) {
 			AND event_type = $2 AND record_value = $3 AND error LIKE '%no such account%' AND consumer_group = $4`,
 			"from:"+ev.Key.Namespace(), ev.Type, ev.Payload, e.name+"-hooks"))
 		require.Equal(t, 1, e.count("SELECT count(*) FROM onceward.consumer_dead_letters"))
+		for range max(e.sender.Tries, 1) {
+			e.post("2")
+		}
+		require.Equal(t, 2, e.count("SELECT count(*) FROM onceward.consumer_dead_letters WHERE topic = $1", "from:"+ev.Key.Namespace()), "each has a place")
+		require.Zero(t, e.count("SELECT count(*) FROM onceward.parked"), "nothing waits behind it")
+		e.exec("UPDATE onceward.consumer_dead_letters SET state = 'discarded' WHERE event_id <> $1", ev.Key.UUID())
 
 		redrive := func() {
-			e.exec("UPDATE onceward.consumer_dead_letters SET state = 'requested', generation = generation + 1")
+			e.exec("UPDATE onceward.consumer_dead_letters SET state = 'requested', generation = generation + 1 WHERE state = 'open'")
 			done, err := e.rc.Redrive(t.Context(), 10)
 			require.NoError(t, err)
 			require.Equal(t, 1, done)
@@ -433,7 +439,7 @@ func TestWebhookGivesUp(t *testing.T) {
 		require.Contains(t, e.posted("1", http.StatusCreated).body, "made by ")
 		require.Equal(t, 1, e.effects())
 		require.Equal(t, 1, e.count("SELECT count(*) FROM onceward.consumer_dead_letters WHERE state = 'redriven'"))
-		require.Zero(t, e.count("SELECT (SELECT count(*) FROM onceward.ahead) + (SELECT count(*) FROM onceward.parked)"))
+		require.Zero(t, e.count("SELECT count(*) FROM onceward.ahead"))
 		report, err := audit.Check(t.Context(), e.db, audit.Config{})
 		require.NoError(t, err)
 		require.Empty(t, report.Findings)
@@ -454,6 +460,32 @@ func TestWebhookThatCannotBeEnqueued(t *testing.T) {
 	require.Equal(t, 1, done)
 	require.Contains(t, e.posted("1", http.StatusOK).body, "enqueued")
 	require.Equal(t, 1, e.count("SELECT count(*) FROM onceward.outbox WHERE headers->>'x-github-delivery' = '1'"))
+}
+
+// What is no failure of the handler, or of an event of a topic, is counted by nobody here.
+func TestCountFailureCountsHandlersOnly(t *testing.T) {
+	t.Parallel()
+	e := newEndpoint(t, providers[2])
+	p, err := consumer.New(t.Context(), consumer.Config{Group: "hooks", DB: e.db, Classes: []consumer.Class{webhook.GitHubClass("*")}, Retry: consumer.Retry{MaxAttempts: 1}})
+	require.NoError(t, err)
+	h, body := e.request("1", time.Now())
+	ev, err := e.sender.Event(h, body)
+	require.NoError(t, err)
+	of := ev
+	of.Source.Topic = "orders"
+	failed := &consumer.HandlerError{Err: errors.New("no such account")}
+	for _, c := range []struct {
+		ev    consumer.Event
+		cause error
+	}{{ev, context.DeadlineExceeded}, {ev, consumer.ErrInProgress}, {of, failed}} {
+		outcome, err := consumer.CountFailure(t.Context(), p, c.ev, c.cause)
+		require.Equal(t, c.cause, err)
+		require.Zero(t, outcome)
+	}
+	require.Zero(t, e.count("SELECT (SELECT count(*) FROM onceward.attempts) + (SELECT count(*) FROM onceward.consumer_dead_letters)"))
+	outcome, err := consumer.CountFailure(t.Context(), p, ev, failed)
+	require.NoError(t, err)
+	require.Equal(t, consumer.DeadLettered, outcome)
 }
 
 // Without its database a receiver refuses, and counts no failure.
