@@ -22,7 +22,8 @@ const Schema = `CREATE TABLE IF NOT EXISTS reservations (number bigserial, artic
 type Receivers struct{ Stripe, Partner *webhook.Receiver }
 
 // NewReceivers makes them. Each has a group of its own.
-func NewReceivers(ctx context.Context, db *pgxpool.Pool, stripeSecrets []string, partnerSecret string) (r Receivers, err error) {
+func NewReceivers(ctx context.Context, db *pgxpool.Pool, stripeSecrets []string, partnerSecret string) (r Receivers,
+	err error) {
 	r.Stripe, err = webhook.New(ctx, webhook.Config{
 		Sender:   webhook.Stripe("stripe"),
 		Secrets:  stripeSecrets, // the new one and the old one, while it is changed
