@@ -179,11 +179,9 @@ func (r *Receiver) apply(ctx context.Context, ev consumer.Event) (Answer, *refus
 	outcome, handler := receipt.Outcome, (*consumer.HandlerError)(nil)
 	if errors.As(err, &handler) {
 		outcome, err = consumer.CountFailure(ctx, r.processor, ev, err)
-		handler = nil
-		if err == nil && outcome != consumer.DeadLettered { // another delivery was faster
-			err = consumer.ErrInProgress
+		if err == nil && outcome != consumer.DeadLettered { // another delivery was faster, and has the answer
+			return Answer{}, &refusal{http.StatusServiceUnavailable, "deliver it again", consumer.ErrInProgress}
 		}
-		errors.As(err, &handler)
 	}
 	mismatch := (*consumer.MismatchError)(nil)
 	switch {
@@ -191,14 +189,15 @@ func (r *Receiver) apply(ctx context.Context, ev consumer.Event) (Answer, *refus
 		return deadLettered(ev), nil
 	case err == nil:
 		return receipt.Result, nil
+	case consumer.IsInfrastructure(err): // whatever it is inside
+	case handler != nil:
+		return Answer{}, &refusal{http.StatusInternalServerError, "the event could not be handled; deliver it again", err}
 	case errors.As(err, &mismatch):
 		return Answer{}, &refusal{http.StatusConflict, "the id of this event is taken by one with other content", err}
 	case errors.Is(err, consumer.ErrNotApplied) && outcome != consumer.FromFuture:
 		return Answer{}, &refusal{http.StatusConflict, "the time of this event lies before those that are remembered; it may have been applied before", err}
 	case errors.Is(err, consumer.ErrEvent):
 		return Answer{}, &refusal{http.StatusBadRequest, "no event", err}
-	case handler != nil && !consumer.IsInfrastructure(err):
-		return Answer{}, &refusal{http.StatusInternalServerError, "the event could not be handled; deliver it again", err}
 	}
 	return Answer{}, &refusal{http.StatusServiceUnavailable, "the event cannot be handled now; deliver it again", err}
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -127,6 +128,11 @@ func TestWebhookRefusals(t *testing.T) {
 				e.sign(h, body, secret, time.Now())
 				return body
 			})
+			h, body := e.request("early", time.Now().Add(20*time.Minute))
+			e.sign(h, body, secret, time.Now())
+			early := e.send(t.Context(), h, body)
+			require.Equal(t, http.StatusServiceUnavailable, early.status, "its time comes")
+			require.Equal(t, "5", early.retryAfter)
 		}
 		require.Zero(t, e.effects())
 		require.Zero(t, e.count("SELECT count(*) FROM onceward.processed_events"))
@@ -180,7 +186,7 @@ func TestWebhookGivesUp(t *testing.T) {
 		e.serve(func(ctx context.Context, tx pgx.Tx, ev consumer.Event) (webhook.Answer, error) {
 			if !mended.Load() {
 				_, _ = work(ctx, tx, ev)
-				return webhook.Answer{}, errors.New("no such account: hidden")
+				return webhook.Answer{}, fmt.Errorf("no such account: hidden: %w", consumer.ErrNotApplied) // of another group
 			}
 			return work(ctx, tx, ev)
 		})

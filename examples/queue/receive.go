@@ -48,12 +48,9 @@ func NewProcessor(ctx context.Context, db *pgxpool.Pool) (*consumer.Processor, e
 
 // Run receives until ctx ends. Any number of processes may.
 func Run(ctx context.Context, q Queue, p *consumer.Processor) error {
-	for {
+	for ctx.Err() == nil {
 		messages, err := q.Receive(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			return fmt.Errorf("receive: %w", err)
 		}
 		for _, m := range messages {
@@ -66,6 +63,7 @@ func Run(ctx context.Context, q Queue, p *consumer.Processor) error {
 			}
 		}
 	}
+	return nil
 }
 
 // handle returns nil for a message that may be deleted: it was applied, now or before, or
