@@ -16,6 +16,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/consumer/retention"
+	"github.com/onceward/onceward/consumer/webhook"
 	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
@@ -41,7 +42,7 @@ func (e *env) once(p *consumer.Processor, ev consumer.Event) {
 	}
 }
 
-func webhook(t *testing.T) consumer.Event {
+func newWebhook(t *testing.T) consumer.Event {
 	t.Helper()
 	return consumer.Event{Event: record.Event{Key: must(record.TimelessKey("github", uuid.NewString())), Type: "push"}}
 }
@@ -63,7 +64,7 @@ func TestArrivalOnAFreshDatabase(t *testing.T) {
 	p, log, err := e.group("hooks", consumer.Class{Pattern: "push", Window: 31 * aDay, Keyed: consumer.ByArrival}, consumer.Class{Pattern: "Paid", Window: 3660 * aDay})
 	require.NoError(t, err)
 	require.Empty(t, log.String())
-	e.once(p, webhook(t))
+	e.once(p, newWebhook(t))
 	ev := aged(t, 40)
 	r := consumer.NewRouter(p)
 	r.Tx("Paid", effect("hooks"))
@@ -85,9 +86,9 @@ func TestNewGroupFindsPartitions(t *testing.T) {
 	oldest := must(partition.List(t.Context(), e.db, claims.Table))
 	require.Equal(t, partition.OfDay("processed_events", time.Now().Add(-15*time.Minute)).Name, oldest[0].Name)
 
-	p, _, err := e.group("hooks", consumer.GitHubWebhooks("*"))
+	p, _, err := e.group("hooks", webhook.GitHubClass("*"))
 	require.NoError(t, err)
-	e.once(p, webhook(t))
+	e.once(p, newWebhook(t))
 	r := e.router("reports", effect("reports"))
 	for days := range 10 {
 		ev := aged(t, days)
@@ -126,7 +127,7 @@ func TestBucketChangeMeetsCopies(t *testing.T) {
 		class := consumer.Class{Pattern: "*", Window: l[0], Keyed: consumer.ByArrival}
 		p, _, err := e.group(name, class)
 		require.NoError(t, err)
-		evs := []consumer.Event{webhook(t), webhook(t), webhook(t)}
+		evs := []consumer.Event{newWebhook(t), newWebhook(t), newWebhook(t)}
 		for _, ev := range evs {
 			e.once(p, ev)
 		}
@@ -143,7 +144,7 @@ func TestBucketChangeMeetsCopies(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, n, "not again before that is over")
 
-		ev := webhook(t)
+		ev := newWebhook(t)
 		e.once(another, ev) // claimed in both
 		exec(t, e.db, "UPDATE onceward.dedup_windows SET old_until = now() WHERE consumer_group = $1", name)
 		e.duplicate(p, ev)
@@ -182,14 +183,14 @@ func TestClaimsOfTheReleaseBefore(t *testing.T) {
 		}
 		return nil
 	}
-	before, now := webhook(t), webhook(t)
+	before, now := newWebhook(t), newWebhook(t)
 	require.NoError(t, claim(before, time.Now().Add(-2*aDay+time.Second)))
 	require.NoError(t, claim(now, time.Now()))
 	p, _, err := e.group("hooks", consumer.Class{Pattern: "*", Window: 2 * aDay, Keyed: consumer.ByArrival})
 	require.NoError(t, err)
 	e.duplicate(p, before)
 	e.duplicate(p, now)
-	ev := webhook(t)
+	ev := newWebhook(t)
 	e.once(p, ev)
 	require.ErrorContains(t, claim(ev, time.Now()), "duplicate key", "a member of that release meets it")
 	e.maintain()
@@ -332,7 +333,7 @@ func TestArrivalMeetsOtherClasses(t *testing.T) {
 	special := consumer.Class{Pattern: "push", Window: 13*aDay + 7*time.Hour, Keyed: consumer.ByArrival}
 	older, _, err := e.group("hooks", whole)
 	require.NoError(t, err)
-	before, beside := webhook(t), webhook(t)
+	before, beside := newWebhook(t), newWebhook(t)
 	e.once(older, before)
 	newer, _, err := e.group("hooks", whole, special)
 	require.NoError(t, err)
@@ -346,7 +347,7 @@ func TestArrivalMeetsOtherClasses(t *testing.T) {
 	copied(older, beside)
 	exec(t, e.db, `UPDATE onceward.dedup_windows w SET old_bucket = o.bucket, old_until = now() - interval '1 hour'
 		FROM onceward.dedup_windows o WHERE o.consumer_group = w.consumer_group AND o.class <> w.class`) // changes of long ago
-	beside = webhook(t)
+	beside = newWebhook(t)
 	e.once(newer, beside)
 	copied(older, beside)
 

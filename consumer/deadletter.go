@@ -2,6 +2,8 @@ package consumer
 
 import (
 	"context"
+	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -168,7 +170,43 @@ func (ls *letters) announce(ctx context.Context, l letter) {
 	log.WarnContext(ctx, "message dead-lettered", "reason", string(l.reason), "error", l.cause.Error())
 }
 
-func (l letter) row(group string) (consumerdb.PutDeadLetterParams, error) {
+// fromMark begins the name under which letters of events from no topic are kept. No
+// topic's name holds a colon.
+const fromMark = "from:"
+
+// published is the record of an event from no topic as a relay would have written it,
+// at a place that follows from its key.
+func (e *Event) published() (rec Record, err error) {
+	row := outbox.Row{ID: e.Key.UUID(), Namespace: e.Key.Namespace(), AggregateType: e.AggregateType, Type: e.Type,
+		ContentType: e.ContentType, CreatedAt: e.OccurredAt}
+	if e.Traceparent != "" {
+		row.Traceparent = []byte(e.Traceparent)
+	}
+	if len(e.Headers) > 0 {
+		if row.Headers, err = json.Marshal(e.Headers); err != nil {
+			return rec, fmt.Errorf("encode headers: %w", err)
+		}
+	}
+	written, err := record.AppendHeaders[struct{ Key, Value []byte }](nil, record.Copy{Row: &row}, record.StyleOnceward)
+	if err != nil {
+		return rec, fmt.Errorf("write the event as a record: %w", err)
+	}
+	rec = e.record()
+	for _, h := range written {
+		rec.Headers = append(rec.Headers, Header{Name: string(h.Key), Value: h.Value})
+	}
+	rec.Source.Topic = fromMark + row.Namespace
+	rec.Source.Offset = int64(binary.BigEndian.Uint64(row.ID[8:]) & (1<<62 - 1)) // behind the bits of the variant
+	return rec, nil
+}
+
+func (l *letter) row(group string) (consumerdb.PutDeadLetterParams, error) {
+	if l.record.Source.Topic == "" {
+		var err error
+		if l.record, err = l.event.published(); err != nil {
+			return consumerdb.PutDeadLetterParams{}, err
+		}
+	}
 	headers, err := record.StoreHeaders(l.record.Headers)
 	if err != nil {
 		return consumerdb.PutDeadLetterParams{}, err

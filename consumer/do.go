@@ -111,6 +111,27 @@ func DoNamed[R any](ctx context.Context, p *Processor, ev Event, name string,
 	return receipt, nil
 }
 
+// CountFailure counts the failure of an event from no topic, with the error that [Do] has
+// returned for it outside of any delivery, as that of a [Router]'s event is counted. When
+// it was the last that Config.Retry lets the event have, this is given up: it becomes a
+// dead letter, and the outcome is DeadLettered. Otherwise the error is returned as it was
+// given, as is one that is no failure of the handler; the event may come again.
+//
+// The place of the letter is from:NAMESPACE/0@NUMBER, with a number out of the key. It has
+// the event as a relay would have published it, whose redrive is [Router.Redrive]'s, with
+// the handler of the event's type.
+func CountFailure(ctx context.Context, p *Processor, ev Event, cause error) (Outcome, error) {
+	if !isHandlers(cause) || ctx.Err() != nil || ev.Source.Topic != "" {
+		return 0, cause
+	}
+	it, s := p.newItem(ev), NewRouter(p).steps
+	it.handler = &handler{}
+	if err := s.count(ctx, it, cause); err != nil {
+		return 0, fmt.Errorf("count the failure of %s %s: %w", ev.Type, ev.Key, errors.Join(cause, err))
+	}
+	return it.delivery.Outcome, it.delivery.Err
+}
+
 // effect is one call of Do.
 type effect[R any] struct {
 	processor *Processor

@@ -99,7 +99,7 @@
 // The methods that a user calls stand in two files, router.go and processor.go. Behind them
 // each noun has its state, and the methods that change it:
 //
-//	what goes in  event.go, foreign.go, webhooks.go; config.go, class.go of the group
+//	what goes in  event.go, foreign.go; config.go, class.go of the group
 //	handlers      handlers.go: which of them an event type has
 //	steps         deliver.go, isolate.go, func.go, retry.go: the path of an item (item.go) to its outcome.go
 //	calls         tx.go: users' code, and whose failure it was (errors.go)

@@ -80,18 +80,6 @@ func ExampleRouter() {
 	})
 }
 
-// The classes for webhooks follow their senders: how long they try again, and whether
-// their ids carry a time.
-func ExampleGitHubWebhooks() {
-	for _, class := range []consumer.Class{consumer.StripeWebhooks("stripe.*"), consumer.ShopifyWebhooks("shopify.*"), consumer.GitHubWebhooks("github.*")} {
-		fmt.Println(class.Pattern, class.Window, class.Keyed == consumer.ByArrival)
-	}
-	// Output:
-	// stripe.* 96h0m0s false
-	// shopify.* 72h0m0s true
-	// github.* 192h0m0s true
-}
-
 // The claims of an event are remembered for the window of its class.
 func ExampleClass() {
 	config := consumer.Config{Classes: []consumer.Class{

@@ -46,7 +46,7 @@ func TestRelationLocks(t *testing.T) {
 				{Pattern: "Paid", Window: claimstest.Week}, {Pattern: "push", Window: claimstest.Week, Keyed: consumer.ByArrival},
 			}})
 			require.NoError(t, err)
-			for _, ev := range []consumer.Event{newEvent(t), webhook(t)} {
+			for _, ev := range []consumer.Event{newEvent(t), newWebhook(t)} {
 				for range 12 {
 					lockLittle(t, pool, func(tx pgx.Tx) error { return claimAndComplete(t.Context(), p, tx, ev) })
 				}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -102,10 +103,11 @@ func (it *item) heldBack() {
 
 var errBehind = errors.New("an earlier record of its key is a dead letter; it is handled when that is redriven or discarded")
 
-// parks reports whether later records of the key have to wait for a letter.
+// parks reports whether later records of the key have to wait for a letter. Events from no
+// topic have no order.
 func (ls *letters) parks(l *letter) bool {
 	return ls.retry.OnLetter == LetterPark && l.record.Key != nil && l.reason != reasonReplay &&
-		l.reason != reasonUnreadable
+		l.reason != reasonUnreadable && !strings.HasPrefix(l.record.Source.Topic, fromMark)
 }
 
 // park parks the key of a letter that was written, or counts the letters behind

@@ -48,9 +48,13 @@ func (l *requested) source() Source {
 	return Source{Topic: l.Topic, Partition: l.KafkaPartition, Offset: l.KafkaOffset}
 }
 
-// read is where its record was read, also when the letter is kept aside.
+// read is where its record was read, also when the letter is kept aside; zero for that of
+// an event from no topic.
 func (l *requested) read() Source {
 	src := l.source()
+	if strings.HasPrefix(src.Topic, fromMark) {
+		return Source{}
+	}
 	src.Topic, _, _ = strings.Cut(src.Topic, asideMark)
 	src.TopicID = l.TopicID
 	return src

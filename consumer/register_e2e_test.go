@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/webhook"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/record"
@@ -171,7 +172,7 @@ func TestWebhooks(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, nil)
 	p := must(consumer.New(t.Context(), consumer.Config{Group: "hooks", DB: e.db, Classes: []consumer.Class{
-		consumer.GitHubWebhooks("github.*"), consumer.StripeWebhooks("stripe.*"), consumer.ShopifyWebhooks("shopify.*"),
+		webhook.GitHubClass("github.*"), webhook.StripeClass("stripe.*"), webhook.ShopifyClass("shopify.*"),
 	}}))
 	github, shopify := must(record.TimelessKey("github", uuid.NewString())), must(record.TimelessKey("shopify", uuid.NewString()))
 	stripe := must(outbox.ExternalKey("stripe", "evt_1", time.Now().Add(-3*24*time.Hour)))

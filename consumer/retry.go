@@ -38,8 +38,8 @@ const startSlack = time.Minute
 // than five times in a row while its handler ran, or as it was committed, and this
 // process has finished other events in between, each further time is a failure of
 // the handler. What makes the server crash, or a pooler end the session, would be
-// tried for ever else; in an outage nothing is finished. Events without a Source have no place for a letter, so
-// that their failures are returned for ever.
+// tried for ever else; in an outage nothing is finished. The failures of events without a Source are returned for
+// ever, and counted by who calls [CountFailure] only.
 type Retry struct {
 	// MaxAttempts is how many failures of the handler an event may have, through
 	// restarts and on whichever member of the group. Default

@@ -166,6 +166,21 @@ func TestLettersAside(t *testing.T) {
 	})
 }
 
+// Letters of events that came from no topic have places too.
+func TestLettersFromNoTopic(t *testing.T) {
+	onConsumerInstallations(t, func(d *installation) {
+		t := d.t
+		key := newKey(t, "stripe")
+		at := d.keep("hooks", "from:stripe", "handler", &key)
+		require.Contains(t, fine(t, "dead", "list", "--side", "consumer", "--topic", "from:stripe"), "from:stripe/0@0")
+		require.Contains(t, fine(t, "dead", "show", "--side", "consumer", at.String()), key.String())
+		fine(t, "dead", "redrive", at.String(), "--reason", "r", "--yes", "--wait", "0s")
+		require.Equal(t, []string{"requested"}, column[string](d, "SELECT state FROM onceward.consumer_dead_letters"))
+		fine(t, "dead", "discard", "--side", "consumer", at.String(), "--reason", "r", "--yes")
+		require.Equal(t, []string{"discarded"}, column[string](d, "SELECT state FROM onceward.consumer_dead_letters"))
+	})
+}
+
 func TestParkedLettersFollow(t *testing.T) {
 	onConsumerInstallations(t, func(d *installation) {
 		t := d.t

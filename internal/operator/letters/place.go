@@ -18,10 +18,10 @@ type Place struct {
 // String is what ParsePlace reads.
 func (p Place) String() string { return fmt.Sprintf("%s/%d@%d", p.Topic, p.Partition, p.Offset) }
 
-var placeForm = regexp.MustCompile(`^([A-Za-z0-9._-]{1,249}(?:~[0-9a-f]{1,8})?)/([0-9]{1,10})@([0-9]{1,19})$`)
+var placeForm = regexp.MustCompile(`^((?:from:)?[A-Za-z0-9._-]{1,249}(?:~[0-9a-f]{1,8})?)/([0-9]{1,10})@([0-9]{1,19})$`)
 
 // PlaceExample says what a place looks like, for who gave something else.
-const PlaceExample = "a place looks like orders.order/3@4711: topic, partition, offset"
+const PlaceExample = "a place looks like orders.order/3@4711: topic, partition, offset; of an event from no topic like from:stripe/0@4711"
 
 // ParsePlace reads TOPIC/PARTITION@OFFSET.
 func ParsePlace(text string) (p Place, err error) {

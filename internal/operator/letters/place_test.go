@@ -16,7 +16,10 @@ func TestParsePlace(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, letters.Place{Topic: "orders.order", Partition: 3, Offset: 4711}, p)
 	require.Equal(t, "orders.order/3@4711", p.String())
-	for _, text := range []string{"", "@", "a/1", "a/1@", "a/-1@1", "/1@1", "a b/1@1", "a/1@1 ", "a/1@1/2"} {
+	from, err := letters.ParsePlace("from:stripe/0@4611686018427387903")
+	require.NoError(t, err)
+	require.Equal(t, letters.Place{Topic: "from:stripe", Offset: 1<<62 - 1}, from)
+	for _, text := range []string{"", "@", "from:/0@1", "to:stripe/0@1", "a/1", "a/1@", "a/-1@1", "/1@1", "a b/1@1", "a/1@1 ", "a/1@1/2"} {
 		_, err := letters.ParsePlace(text)
 		require.Error(t, err, text)
 	}

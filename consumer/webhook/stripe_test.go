@@ -1,4 +1,4 @@
-package consumer_test
+package webhook_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/webhook"
 )
 
 // One event as a webhook brings it, as its second delivery does, and as the list of
@@ -29,14 +30,14 @@ var stripeCopies = []string{
 }
 
 func TestStripeEvent(t *testing.T) {
-	first, err := consumer.StripeEvent("stripe", []byte(stripeWebhook))
+	first, err := webhook.StripeEvent("stripe", []byte(stripeWebhook))
 	require.NoError(t, err)
 	for _, body := range stripeCopies[1:] {
-		ev, err := consumer.StripeEvent("stripe", []byte(body))
+		ev, err := webhook.StripeEvent("stripe", []byte(body))
 		require.NoError(t, err)
 		require.Equal(t, first, ev)
 	}
-	other, err := consumer.StripeEvent("stripe", []byte(strings.Replace(stripeWebhook, "1000", "2000", 1)))
+	other, err := webhook.StripeEvent("stripe", []byte(strings.Replace(stripeWebhook, "1000", "2000", 1)))
 	require.NoError(t, err)
 	require.NotEqual(t, first.Fingerprint(), other.Fingerprint())
 
@@ -45,16 +46,16 @@ func TestStripeEvent(t *testing.T) {
 		`{"id":"evt"}`: "no event of Stripe: data.object is missing",
 		`{"type":"t","created":1795514400,"data":{"object":{}}}`:   "part 0 is empty",
 		`{"id":"evt_1","type":"t","data":{"object":{}}}`:           "before 2015",
-		`{"id":"evt_1","created":1795514400,"data":{"object":{}}}`: "Type",
+		`{"id":"evt_1","created":1795514400,"data":{"object":{}}}`: "has no type",
 	} {
-		_, err := consumer.StripeEvent("stripe", []byte(body))
+		_, err := webhook.StripeEvent("stripe", []byte(body))
 		require.ErrorIs(t, err, consumer.ErrEvent, body)
 		require.ErrorContains(t, err, want, body)
 	}
 }
 
 func ExampleStripeEvent() {
-	ev, err := consumer.StripeEvent("stripe", []byte(stripeWebhook)) // its signature was verified
+	ev, err := webhook.StripeEvent("stripe", []byte(stripeWebhook)) // its signature was verified
 	if err != nil {
 		fmt.Println(err) // answer 400
 		return
