@@ -1,0 +1,358 @@
+//go:build e2e
+
+package consumertest_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/consumertest"
+	"github.com/onceward/onceward/internal/testdb"
+	"github.com/onceward/onceward/outbox"
+)
+
+func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
+
+// shop is a service whose handlers are right, or wrong in one way.
+type shop struct {
+	group   func() string
+	classes []consumer.Class
+	handle  func(p *process, r *consumer.Router)
+}
+
+// process is what is in memory of one.
+type process struct {
+	db        *pgxpool.Pool
+	processor *consumer.Processor
+	mu        sync.Mutex
+	seen      map[string]bool
+	bank      *bank
+}
+
+// first reports whether this process sees something for the first time.
+func (p *process) first(what string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer func() { p.seen[what] = true }()
+	return !p.seen[what]
+}
+
+func (p *process) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen[rand.Text()] = true
+	return len(p.seen)
+}
+
+// bank makes one charge of each key.
+type bank struct {
+	mu      sync.Mutex
+	charges map[string]string
+}
+
+func (b *bank) charge(key, order string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.charges[key] == "" {
+		b.charges[key] = order
+	}
+	return "ch_" + order
+}
+
+const table = `CREATE TABLE shipments (order_id text, note text); CREATE TABLE seen (what text PRIMARY KEY)`
+
+func (s shop) service(t *testing.T) consumertest.Service {
+	t.Helper()
+	pool, outside := testdb.New(t, "15"), &bank{}
+	rows := consumertest.Rows("SELECT order_id, note FROM shipments")
+	return consumertest.Service{
+		DSN: pool.Config().ConnString(),
+		Prepare: func(ctx context.Context, db *pgxpool.Pool) error {
+			_, err := db.Exec(ctx, table)
+			return err
+		},
+		Start: func(ctx context.Context, db *pgxpool.Pool) (*consumer.Router, error) {
+			group := "shipping"
+			if s.group != nil {
+				group = s.group()
+			}
+			p, err := consumer.New(ctx, consumer.Config{Group: group, DB: db, Classes: s.classes, Logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				return nil, err
+			}
+			r := consumer.NewRouter(p)
+			s.handle(&process{db: db, processor: p, seen: map[string]bool{}, bank: outside}, r)
+			return r, nil
+		},
+		Event: func(n int) outbox.Event {
+			id := fmt.Sprintf("o-%d", n)
+			return outbox.Event{AggregateType: "order", AggregateID: id, Type: "Placed", Payload: []byte(`{"total":10}`), Headers: map[string]string{"tenant": "acme"}}
+		},
+		Effects: func(ctx context.Context, db *pgxpool.Pool) ([]string, error) {
+			lines, err := rows(ctx, db)
+			outside.mu.Lock()
+			defer outside.mu.Unlock()
+			for _, order := range outside.charges {
+				lines = append(lines, "charge for "+order)
+			}
+			return lines, err
+		},
+		Reset: func() { outside.charges = map[string]string{} },
+	}
+}
+
+const insert = "INSERT INTO shipments VALUES ($1, $2)"
+
+// ship is the effect, by whatever executes it.
+func ship(ctx context.Context, tx outbox.Tx, ev consumer.Event, note string) error {
+	_, err := tx.Exec(ctx, insert, ev.AggregateID, note)
+	return err
+}
+
+func tx(h func(ctx context.Context, p *process, tx pgx.Tx, ev consumer.Event) error) func(*process, *consumer.Router) {
+	return func(p *process, r *consumer.Router) {
+		r.Tx("Placed", func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error { return h(ctx, p, tx, ev) })
+	}
+}
+
+func fn(h func(ctx context.Context, p *process, ev consumer.Event) error) func(*process, *consumer.Router) {
+	return func(p *process, r *consumer.Router) {
+		r.Func("Placed", func(ctx context.Context, ev consumer.Event) error { return h(ctx, p, ev) })
+	}
+}
+
+// charge is an effect outside.
+func charge(p *process, ev consumer.Event, key func(consumer.Call) string) consumer.Effect[string] {
+	return consumer.Effect[string]{Name: "charge", Do: func(_ context.Context, c consumer.Call) (string, error) {
+		return p.bank.charge(key(c), ev.AggregateID), nil
+	}}
+}
+
+func callKey(c consumer.Call) string { return c.Key }
+
+// TestExercisePasses: handlers that are right keep all promises, of each kind.
+func TestExercisePasses(t *testing.T) {
+	for name, handle := range map[string]func(*process, *consumer.Router){
+		"Tx": tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error { return ship(ctx, tx, ev, "sent") }),
+		"Batch": func(_ *process, r *consumer.Router) {
+			r.Batch("Placed", consumer.BatchOptions{}, func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error { return ship(ctx, tx, ev, "sent") })
+		},
+		"BatchSet": func(_ *process, r *consumer.Router) {
+			r.BatchSet("Placed", consumer.BatchOptions{}, func(ctx context.Context, tx pgx.Tx, evs []consumer.Event) error {
+				batch := &pgx.Batch{}
+				for _, ev := range evs {
+					batch.Queue(insert, ev.AggregateID, "sent")
+				}
+				return tx.SendBatch(ctx, batch).Close()
+			})
+		},
+		"Fence": fn(func(ctx context.Context, p *process, ev consumer.Event) error {
+			e := charge(p, ev, callKey)
+			e.Commit = func(ctx context.Context, tx pgx.Tx, id string) error { return ship(ctx, tx, ev, id) }
+			_, err := consumer.Fence(ctx, p.processor, ev, e)
+			return err
+		}),
+		"several effects": fn(func(ctx context.Context, p *process, ev consumer.Event) error {
+			receipt, err := consumer.Fence(ctx, p.processor, ev, charge(p, ev, callKey))
+			if err != nil {
+				return err
+			}
+			_, err = consumer.DoNamed(ctx, p.processor, ev, "ship", func(ctx context.Context, tx pgx.Tx) (string, error) {
+				return "", ship(ctx, tx, ev, receipt.Result)
+			})
+			return err
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			consumertest.Exercise(t, shop{handle: handle}.service(t))
+		})
+	}
+}
+
+// broken are handlers that are wrong in one way, and the promises that they break.
+var broken = map[string]struct {
+	shop   shop
+	breaks []consumertest.Promise // at least these
+	found  string                 // in one of the reports
+}{
+	"the effect on another connection": {
+		shop: shop{handle: tx(func(ctx context.Context, p *process, _ pgx.Tx, ev consumer.Event) error { return ship(ctx, p.db, ev, "sent") })},
+		breaks: []consumertest.Promise{consumertest.Crash, consumertest.Cut}, found: "+ o-",
+	},
+	"the effect before the transaction": {
+		shop: shop{handle: fn(func(ctx context.Context, p *process, ev consumer.Event) error {
+			if err := ship(ctx, p.db, ev, "sent"); err != nil {
+				return err
+			}
+			_, err := consumer.Do(ctx, p.processor, ev, func(context.Context, pgx.Tx) (int, error) { return 0, nil })
+			return err
+		})},
+		breaks: []consumertest.Promise{consumertest.Crash, consumertest.Cut}, found: "+ o-",
+	},
+	"its own commit": {
+		shop: shop{handle: tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error {
+			if err := ship(ctx, tx, ev, "sent"); err != nil {
+				return err
+			}
+			return tx.Commit(ctx)
+		})},
+		breaks: []consumertest.Promise{consumertest.Once}, found: "may not end its transaction",
+	},
+	"a commit that nobody sees": {
+		shop: shop{handle: tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error {
+			if _, err := tx.Exec(ctx, "COMMIT AND CHAIN"); err != nil {
+				return err
+			}
+			return ship(ctx, tx, ev, "sent")
+		})},
+		breaks: []consumertest.Promise{consumertest.Crash, consumertest.Cut}, found: "- o-",
+	},
+	"a deduplication by content": {
+		shop: shop{handle: tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error {
+			tag, err := tx.Exec(ctx, "INSERT INTO seen VALUES ($1) ON CONFLICT DO NOTHING", ev.AggregateID+string(ev.Payload))
+			if err != nil || tag.RowsAffected() == 0 {
+				return err
+			}
+			return ship(ctx, tx, ev, "sent")
+		})},
+		breaks: []consumertest.Promise{consumertest.NewKey}, found: "no effect",
+	},
+	"a deduplication in memory": {
+		shop: shop{handle: tx(func(ctx context.Context, p *process, tx pgx.Tx, ev consumer.Event) error {
+			if !p.first(ev.Key.String()) {
+				return nil
+			}
+			return ship(ctx, tx, ev, "sent")
+		})},
+		breaks: []consumertest.Promise{consumertest.Cut}, found: "- o-",
+	},
+	"an error that is swallowed": {
+		shop: shop{handle: tx(func(ctx context.Context, p *process, _ pgx.Tx, ev consumer.Event) error {
+			_ = ship(ctx, p.db, ev, "sent")
+			return nil
+		})},
+		breaks: []consumertest.Promise{consumertest.Cut}, found: "- o-",
+	},
+	"a random key for the provider": {
+		shop: shop{handle: fn(func(ctx context.Context, p *process, ev consumer.Event) error {
+			_, err := consumer.Fence(ctx, p.processor, ev, charge(p, ev, func(consumer.Call) string { return rand.Text() }))
+			return err
+		})},
+		breaks: []consumertest.Promise{consumertest.Crash, consumertest.Cut}, found: "+ charge for o-",
+	},
+	"a provider without a fence": {
+		shop: shop{handle: tx(func(ctx context.Context, p *process, tx pgx.Tx, ev consumer.Event) error {
+			return ship(ctx, tx, ev, p.bank.charge(rand.Text(), ev.AggregateID))
+		})},
+		breaks: []consumertest.Promise{consumertest.Crash, consumertest.Cut}, found: "+ charge for o-",
+	},
+	"a counter in memory": {
+		shop: shop{handle: tx(func(ctx context.Context, p *process, tx pgx.Tx, ev consumer.Event) error {
+			return ship(ctx, tx, ev, fmt.Sprint(p.count()))
+		})},
+		breaks: []consumertest.Promise{consumertest.Restart, consumertest.Crash, consumertest.Cut}, found: "depends on memory",
+	},
+	"the fence's result ignored": {
+		shop: shop{handle: fn(func(ctx context.Context, p *process, ev consumer.Event) error {
+			id := "" // which is set where the effect is made, and not where it was made before
+			e := charge(p, ev, callKey)
+			do := e.Do
+			e.Do = func(ctx context.Context, c consumer.Call) (_ string, err error) {
+				id, err = do(ctx, c)
+				return id, err
+			}
+			if _, err := consumer.Fence(ctx, p.processor, ev, e); err != nil {
+				return err
+			}
+			_, err := consumer.DoNamed(ctx, p.processor, ev, "ship", func(ctx context.Context, tx pgx.Tx) (string, error) { return "", ship(ctx, tx, ev, id) })
+			return err
+		})},
+		breaks: []consumertest.Promise{consumertest.Crash, consumertest.Cut}, found: "Receipt.Result",
+	},
+	"dependent on the order of deliveries": {
+		shop: shop{handle: tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error {
+			_, err := tx.Exec(ctx, "INSERT INTO shipments SELECT $1, coalesce(max(order_id), 'none') FROM shipments", ev.AggregateID)
+			return err
+		})},
+		breaks: []consumertest.Promise{consumertest.Order}, found: "which event came before",
+	},
+	"the effect in a goroutine": {
+		shop: shop{handle: tx(func(ctx context.Context, p *process, _ pgx.Tx, ev consumer.Event) error {
+			go func() {
+				<-ctx.Done() // the handler has returned
+				_ = ship(context.WithoutCancel(ctx), p.db, ev, "sent")
+			}()
+			return nil
+		})},
+		breaks: nil, found: "goroutine", // which promise is first is a race
+	},
+	"a group for each process": {
+		shop: shop{group: rand.Text, handle: tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error { return ship(ctx, tx, ev, "sent") })},
+		breaks: []consumertest.Promise{consumertest.Restart, consumertest.Copies}, found: "Config.Group",
+	},
+	"replays applied as if they were new": {
+		shop: shop{
+			classes: []consumer.Class{{Pattern: "*", Window: time.Hour, Replay: consumer.ReplayProcess}},
+			handle:  tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error { return ship(ctx, tx, ev, "sent") }),
+		},
+		breaks: []consumertest.Promise{consumertest.AfterWindow}, found: "ev.Unprotected",
+	},
+	"refuses what it is to apply": {
+		shop: shop{handle: tx(func(context.Context, *process, pgx.Tx, consumer.Event) error { return errors.New("no such customer") })},
+		breaks: []consumertest.Promise{consumertest.Once}, found: "no such customer",
+	},
+}
+
+// TestExercise: handlers that were broken on purpose are caught, each with the promise
+// that it breaks.
+func TestExercise(t *testing.T) {
+	for name, tc := range broken {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			report, err := consumertest.Check(t.Context(), tc.shop.service(t))
+			require.NoError(t, err)
+			promises, text := map[consumertest.Promise]bool{}, ""
+			for _, b := range report.Broken {
+				promises[b.Promise] = true
+				text += b.Error() + "\n"
+			}
+			t.Log(text)
+			for _, want := range tc.breaks {
+				require.True(t, promises[want], "%s", want)
+			}
+			require.NotEmpty(t, report.Broken)
+			require.Contains(t, text, tc.found)
+		})
+	}
+}
+
+// TestRetryDelay: a retry queue that keeps messages for longer than their window.
+func TestRetryDelay(t *testing.T) {
+	s := shop{
+		classes: []consumer.Class{{Pattern: "*", Window: time.Hour}},
+		handle:  tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error { return ship(ctx, tx, ev, "sent") }),
+	}.service(t)
+	s.RetryDelay = 2 * time.Hour
+	report, err := consumertest.Check(t.Context(), s)
+	require.NoError(t, err)
+	require.Len(t, report.Broken, 1)
+	require.Equal(t, consumertest.RetryQueue, report.Broken[0].Promise)
+	require.Contains(t, report.Broken[0].Delivery, `2h0m0s later; class "*" has a window of 1h0m0s`)
+	for _, at := range []string{"BEGIN", "the claim", "`INSERT INTO shipments VALUES ($1, $2)`", "COMMIT"} {
+		require.Contains(t, strings.Join(report.Statements, "; "), at)
+	}
+}
