@@ -21,6 +21,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/consumer/consumertest"
 	"github.com/onceward/onceward/internal/testdb"
+	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -76,10 +77,10 @@ const table = `CREATE TABLE shipments (order_id text, note text); CREATE TABLE s
 
 func (s shop) service(t *testing.T) consumertest.Service {
 	t.Helper()
-	pool, outside := testdb.New(t, "15"), &bank{}
+	outside := &bank{}
 	rows := consumertest.Rows("SELECT order_id, note FROM shipments")
 	return consumertest.Service{
-		DSN: pool.Config().ConnString(),
+		DSN: testdb.New(t, "15").Config().ConnString(),
 		Prepare: func(ctx context.Context, db *pgxpool.Pool) error {
 			_, err := db.Exec(ctx, table)
 			return err
@@ -146,7 +147,9 @@ func callKey(c consumer.Call) string { return c.Key }
 // TestExercisePasses: handlers that are right keep all promises, of each kind.
 func TestExercisePasses(t *testing.T) {
 	for name, handle := range map[string]func(*process, *consumer.Router){
-		"Tx": tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error { return ship(ctx, tx, ev, "sent") }),
+		"Tx": tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error {
+			return ship(ctx, tx, ev, "sent")
+		}),
 		"Batch": func(_ *process, r *consumer.Router) {
 			r.Batch("Placed", consumer.BatchOptions{}, func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error { return ship(ctx, tx, ev, "sent") })
 		},
@@ -190,7 +193,9 @@ var broken = map[string]struct {
 	found  string                 // in one of the reports
 }{
 	"the effect on another connection": {
-		shop: shop{handle: tx(func(ctx context.Context, p *process, _ pgx.Tx, ev consumer.Event) error { return ship(ctx, p.db, ev, "sent") })},
+		shop: shop{handle: tx(func(ctx context.Context, p *process, _ pgx.Tx, ev consumer.Event) error {
+			return ship(ctx, p.db, ev, "sent")
+		})},
 		breaks: []consumertest.Promise{consumertest.Crash, consumertest.Cut}, found: "+ o-",
 	},
 	"the effect before the transaction": {
@@ -301,18 +306,22 @@ var broken = map[string]struct {
 		breaks: nil, found: "goroutine", // which promise is first is a race
 	},
 	"a group for each process": {
-		shop: shop{group: rand.Text, handle: tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error { return ship(ctx, tx, ev, "sent") })},
+		shop: shop{group: rand.Text, handle: tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error {
+			return ship(ctx, tx, ev, "sent")
+		})},
 		breaks: []consumertest.Promise{consumertest.Restart, consumertest.Copies}, found: "Config.Group",
 	},
 	"replays applied as if they were new": {
 		shop: shop{
 			classes: []consumer.Class{{Pattern: "*", Window: time.Hour, Replay: consumer.ReplayProcess}},
-			handle:  tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error { return ship(ctx, tx, ev, "sent") }),
+			handle: tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error {
+				return ship(ctx, tx, ev, "sent")
+			}),
 		},
 		breaks: []consumertest.Promise{consumertest.AfterWindow}, found: "ev.Unprotected",
 	},
 	"refuses what it is to apply": {
-		shop: shop{handle: tx(func(context.Context, *process, pgx.Tx, consumer.Event) error { return errors.New("no such customer") })},
+		shop:   shop{handle: tx(func(context.Context, *process, pgx.Tx, consumer.Event) error { return errors.New("no such customer") })},
 		breaks: []consumertest.Promise{consumertest.Once}, found: "no such customer",
 	},
 }
@@ -344,7 +353,9 @@ func TestExercise(t *testing.T) {
 func TestRetryDelay(t *testing.T) {
 	s := shop{
 		classes: []consumer.Class{{Pattern: "*", Window: time.Hour}},
-		handle:  tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error { return ship(ctx, tx, ev, "sent") }),
+		handle: tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error {
+			return ship(ctx, tx, ev, "sent")
+		}),
 	}.service(t)
 	s.RetryDelay = 2 * time.Hour
 	report, err := consumertest.Check(t.Context(), s)
@@ -354,5 +365,101 @@ func TestRetryDelay(t *testing.T) {
 	require.Contains(t, report.Broken[0].Delivery, `2h0m0s later; class "*" has a window of 1h0m0s`)
 	for _, at := range []string{"BEGIN", "the claim", "`INSERT INTO shipments VALUES ($1, $2)`", "COMMIT"} {
 		require.Contains(t, strings.Join(report.Statements, "; "), at)
+	}
+}
+
+// TestAbsolute: an event that sets a state is no other one under another key; one that adds
+// something is, whatever Absolute says.
+func TestAbsolute(t *testing.T) {
+	for name, tc := range map[string]struct {
+		sql  string
+		note string // what says the opposite
+	}{
+		"a state":      {`INSERT INTO seen VALUES ($1) ON CONFLICT DO NOTHING`, "where an event sets a state"},
+		"a difference": {`INSERT INTO shipments VALUES ($1)`, "in place of a difference"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := shop{handle: tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error {
+				_, err := tx.Exec(ctx, tc.sql, ev.AggregateID)
+				return err
+			})}.service(t)
+			s.Effects = consumertest.Rows("SELECT order_id FROM shipments UNION ALL SELECT what FROM seen")
+			for _, absolute := range []bool{true, false} {
+				s.Absolute = absolute
+				report, err := consumertest.Check(t.Context(), s)
+				require.NoError(t, err)
+				if absolute == (name == "a state") {
+					require.Empty(t, report.Broken)
+					continue
+				}
+				require.Len(t, report.Broken, 1)
+				require.Equal(t, consumertest.NewKey, report.Broken[0].Promise)
+				require.Contains(t, strings.ToLower(report.Broken[0].Do), tc.note)
+			}
+		})
+	}
+}
+
+// TestOrdinaryLogin: a login that may make databases is enough, and nothing is left behind.
+func TestOrdinaryLogin(t *testing.T) {
+	admin := testdb.New(t, "15")
+	_, err := admin.Exec(t.Context(), "CREATE ROLE tester LOGIN CREATEDB PASSWORD 'secret'")
+	require.NoError(t, err)
+	s := shop{handle: tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error {
+		return ship(ctx, tx, ev, "sent")
+	})}.service(t)
+	cfg := admin.Config().ConnConfig
+	s.DSN = fmt.Sprintf("host=%s port=%d user=tester password=secret dbname=%s", cfg.Host, cfg.Port, cfg.Database)
+	consumertest.Exercise(t, s)
+	var left int
+	require.NoError(t, admin.QueryRow(t.Context(), `SELECT count(*) FROM pg_database d JOIN pg_roles r ON r.oid = d.datdba WHERE r.rolname = 'tester'`).Scan(&left))
+	require.Zero(t, left)
+}
+
+// TestWhatIsNoPromise: what the service's own functions fail with says nothing of handlers.
+func TestWhatIsNoPromise(t *testing.T) {
+	boom := errors.New("boom")
+	for name, tc := range map[string]struct {
+		change func(*consumertest.Service)
+		want   string
+	}{
+		"no server": {func(s *consumertest.Service) { s.DSN = "host=/nowhere" }, "reach the server for tests"},
+		"Prepare":   {func(s *consumertest.Service) { s.Prepare = func(context.Context, *pgxpool.Pool) error { return boom } }, "prepare a database: boom"},
+		"Start": {func(s *consumertest.Service) {
+			s.Start = func(context.Context, *pgxpool.Pool) (*consumer.Router, error) { return nil, boom }
+		}, "start the service: boom"},
+		"no Router": {func(s *consumertest.Service) {
+			s.Start = func(context.Context, *pgxpool.Pool) (*consumer.Router, error) { return nil, nil }
+		}, "it returned no Router"},
+		"no Effects": {func(s *consumertest.Service) { s.Effects = nil }, "Start, Event and Effects are required"},
+		"Effects":    {func(s *consumertest.Service) { s.Effects = consumertest.Rows("SELECT 1 FROM nowhere") }, "read the effects"},
+		"no Type": {func(s *consumertest.Service) {
+			s.Event = func(int) outbox.Event { return outbox.Event{AggregateID: "o", AggregateType: "order"} }
+		}, "event 0: invalid event: Type"},
+		"one aggregate": {func(s *consumertest.Service) {
+			s.Event = func(int) outbox.Event { return outbox.Event{AggregateID: "o", AggregateType: "order", Type: "Placed"} }
+		}, `events 0 and 1 are both of aggregate "o"`},
+		"another pool": {func(s *consumertest.Service) {
+			start, own := s.Start, testdb.New(t, "15")
+			m, err := migrations.New(migrations.Config{Pool: own, Side: migrations.Consumer})
+			require.NoError(t, err)
+			_, err = m.Up(t.Context())
+			require.NoError(t, err)
+			_, err = own.Exec(t.Context(), table)
+			require.NoError(t, err)
+			s.Start = func(ctx context.Context, _ *pgxpool.Pool) (*consumer.Router, error) { return start(ctx, own) }
+			s.Effects = func(context.Context, *pgxpool.Pool) ([]string, error) { return []string{rand.Text()}, nil }
+		}, "has not used the pool"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := shop{handle: tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error {
+				return ship(ctx, tx, ev, "sent")
+			})}.service(t)
+			tc.change(&s)
+			report, err := consumertest.Check(t.Context(), s)
+			require.ErrorContains(t, err, tc.want)
+			require.Empty(t, report.Broken)
+		})
 	}
 }

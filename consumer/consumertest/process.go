@@ -18,6 +18,8 @@ const (
 	maxConns = 24
 	// maxPause is how long a process that ends waits for what its handlers still have.
 	maxPause = 10 * time.Second
+	// maxDeliveries is how often a message comes again before it counts as refused.
+	maxDeliveries = 10
 )
 
 // process is one start of the service, with a pool of its own.
@@ -27,19 +29,14 @@ type process struct {
 	router  *consumer.Router
 }
 
-// spawn starts one.
 func (w *world) spawn(ctx context.Context) (*process, error) {
-	cfg, err := pgxpool.ParseConfig(w.DSN)
-	if err != nil {
-		return nil, fmt.Errorf("read the DSN: %w", err)
-	}
 	p := &process{network: &network{links: make(map[*link]struct{})}}
-	cfg.MaxConns = maxConns
-	cfg.ConnConfig.Database = w.database
-	cfg.ConnConfig.Tracer = p.network
-	cfg.ConnConfig.AfterNetConnect = p.network.join
-	if p.db, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
-		return nil, fmt.Errorf("make the pool of the service: %w", err)
+	var err error
+	p.db, err = w.open(ctx, w.database, func(cfg *pgxpool.Config) {
+		cfg.MaxConns, cfg.AfterConnect, cfg.ConnConfig.AfterNetConnect = maxConns, p.network.joined, p.network.join
+	})
+	if err != nil {
+		return nil, err
 	}
 	p.router, err = w.Start(ctx, p.db)
 	if err == nil && p.router == nil {
@@ -73,7 +70,7 @@ func (p *process) stop() error {
 }
 
 // deliver gives records to the router, as a member of the group does.
-func (p *process) deliver(ctx context.Context, recs []record.Record) []consumer.Delivery {
+func (p *process) deliver(ctx context.Context, recs ...record.Record) []consumer.Delivery {
 	if p.router.Peek(recs[0]).Batch != nil {
 		return p.router.HandleRecords(ctx, recs)
 	}
@@ -84,79 +81,63 @@ func (p *process) deliver(ctx context.Context, recs []record.Record) []consumer.
 	return deliveries
 }
 
-// restart ends the process of the world, if there is one, and starts another.
-func (w *world) restart(ctx context.Context) (err error) {
-	if w.process != nil {
-		err = w.process.stop()
-		w.process = nil
+// restart ends the process, if there is one, and starts another.
+func (w *world) restart(ctx context.Context) {
+	if w.process != nil && w.err == nil {
+		w.err = w.process.stop()
 	}
-	if err == nil {
-		w.process, err = w.spawn(ctx)
+	if w.err == nil {
+		w.process, w.err = w.spawn(ctx)
 	}
-	return err
 }
 
-// bury waits until the server has ended the sessions whose connections were cut, so that
-// they hold no lock any more.
-func (w *world) bury(ctx context.Context, p *process) error {
-	for _, session := range p.network.buried() {
-		if _, err := w.reader.Exec(ctx, "SELECT pg_catalog.pg_terminate_backend($1, 10000)", int32(session)); err != nil {
-			return fmt.Errorf("wait for the end of a session: %w", err)
+// bury waits until the server has ended the sessions of a process whose connections were
+// cut, so that they hold no lock any more.
+func (w *world) bury(ctx context.Context, p *process) {
+	for _, session := range p.network.severed() {
+		w.exec(ctx, "SELECT pg_catalog.pg_terminate_backend($1, 10000)", int32(session))
+	}
+}
+
+// settle delivers records again and again, as Kafka does, until all are acknowledged. The
+// leases of an attempt that died run out in between.
+func (w *world) settle(ctx context.Context, n int, how string, recs []record.Record) (ended []consumer.Delivery) {
+	unfinished := func(d consumer.Delivery) bool { return !d.Finished() }
+	for times := 0; w.err == nil; times++ {
+		ended = w.process.deliver(ctx, recs...)
+		at := slices.IndexFunc(ended, unfinished)
+		switch {
+		case at < 0:
+			return ended
+		case ctx.Err() != nil:
+			w.err = fmt.Errorf("deliver event %d: %w", n, ctx.Err())
+		case times == maxDeliveries:
+			why := "it is still " + ended[at].Outcome.String()
+			if ended[at].Err != nil {
+				why = ended[at].Err.Error()
+			}
+			w.broken(n, how, fmt.Sprintf("after %d deliveries it is not acknowledged: %s", times, why), "find out why the handler refuses it. What it did with tx was rolled back each time.")
+		default:
+			w.exec(ctx, "UPDATE onceward.fences SET lease_until = lease_until - interval '1 day' WHERE completed_at IS NULL")
 		}
 	}
 	return nil
 }
 
-// settle delivers records, again and again as Kafka does, until all are acknowledged. The
-// leases of an attempt that died run out in between.
-func (w *world) settle(ctx context.Context, n int, how string, recs []record.Record) ([]consumer.Delivery, error) {
-	const most = 10
-	var last []consumer.Delivery
-	for range most {
-		last = w.process.deliver(ctx, recs)
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("deliver event %d: %w", n, err)
-		}
-		if !slices.ContainsFunc(last, func(d consumer.Delivery) bool { return !d.Finished() }) {
-			return last, nil
-		}
-		if _, err := w.reader.Exec(ctx, "UPDATE onceward.fences SET lease_until = lease_until - interval '1 day' WHERE completed_at IS NULL"); err != nil {
-			return nil, fmt.Errorf("let leases run out: %w", err)
-		}
-	}
-	for _, d := range last {
-		if !d.Finished() {
-			return nil, w.broken(n, how, fmt.Sprintf("delivered %d times more, it is never acknowledged: %s, error: %v", most, d.Outcome, d.Err),
-				"find out why the handler refuses it; what it did was rolled back.")
-		}
-	}
-	return last, nil
-}
-
-// apply is settle for events that must be applied, now or before, and none given up.
-func (w *world) apply(ctx context.Context, n int, how string, recs []record.Record) error {
-	deliveries, err := w.settle(ctx, n, how, recs)
-	for i, d := range deliveries {
-		if d.Outcome == consumer.Processed || d.Outcome == consumer.Duplicate {
+// apply is settle for events of which each has to be applied, now or before.
+func (w *world) apply(ctx context.Context, n int, how string, recs []record.Record) {
+	for i, d := range w.settle(ctx, n, how, recs) {
+		if w.err != nil || d.Outcome == consumer.Processed || d.Outcome == consumer.Duplicate {
 			continue
 		}
-		why := d.Outcome.String()
+		why, at := d.Outcome.String(), recs[i].Source
 		if d.Outcome == consumer.DeadLettered {
-			if why, err = w.letter(ctx, recs[i].Source); err != nil {
-				return err
+			err := w.reader.QueryRow(ctx, "SELECT pg_catalog.concat('a dead letter (', reason, '): ', error) FROM onceward.consumer_dead_letters WHERE topic = $1 AND kafka_offset = $2",
+				at.Topic, at.Offset).Scan(&why)
+			if err != nil {
+				why = fmt.Sprintf("a dead letter that cannot be read: %v", err)
 			}
 		}
-		return w.broken(n, how, "it was not applied: "+why, "find out why. Exercise needs events that the handlers apply; a failure that passes must not make a dead letter at once.")
+		w.broken(n, how, "it was not applied: "+why, "find out why. Exercise wants events that the handlers apply, and what may pass must not make a dead letter at once.")
 	}
-	return err
-}
-
-// letter is what a dead letter says.
-func (w *world) letter(ctx context.Context, at record.Source) (text string, err error) {
-	err = w.reader.QueryRow(ctx, `SELECT pg_catalog.concat('dead letter ', reason, ': ', error) FROM onceward.consumer_dead_letters
-		WHERE topic = $1 AND kafka_partition = $2 AND kafka_offset = $3`, at.Topic, at.Partition, at.Offset).Scan(&text)
-	if err != nil {
-		err = fmt.Errorf("read a dead letter: %w", err)
-	}
-	return text, err
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,17 +44,17 @@ func newExercise(ctx context.Context, s Service) (*exercise, error) {
 	e := &exercise{Service: s, admin: admin, name: "consumertest_" + strings.ToLower(rand.Text()[:12]), topicID: uuid.New(),
 		began: time.Now().Add(-time.Second)}
 	if err := e.prepare(ctx); err != nil {
-		return nil, errors.Join(err, e.close(ctx))
+		return nil, errors.Join(fmt.Errorf("prepare a database: %w", err), e.close(ctx))
 	}
 	return e, nil
 }
 
 // prepare makes the database that all others are made of.
 func (e *exercise) prepare(ctx context.Context) error {
-	if err := e.create(ctx, e.name, "template1"); err != nil {
+	if _, err := e.admin.Exec(ctx, "CREATE DATABASE "+e.name); err != nil {
 		return err
 	}
-	db, err := e.open(ctx, e.name)
+	db, err := e.open(ctx, e.name, func(*pgxpool.Config) {})
 	if err != nil {
 		return err
 	}
@@ -65,84 +66,58 @@ func (e *exercise) prepare(ctx context.Context) error {
 	if err == nil && e.Prepare != nil {
 		err = e.Prepare(ctx, db)
 	}
-	if err != nil {
-		return fmt.Errorf("prepare a database: %w", err)
-	}
-	return nil
+	return err
 }
 
-func (e *exercise) create(ctx context.Context, name, template string) error {
-	if _, err := e.admin.Exec(ctx, "CREATE DATABASE "+name+" TEMPLATE "+template); err != nil {
-		return fmt.Errorf("make a database of %s: %w", template, err)
-	}
-	return nil
-}
-
-func (e *exercise) drop(ctx context.Context, name string) error {
-	if _, err := e.admin.Exec(context.WithoutCancel(ctx), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
-		return fmt.Errorf("drop a database: %w", err)
-	}
-	return nil
-}
-
-func (e *exercise) open(ctx context.Context, name string) (*pgxpool.Pool, error) {
+func (e *exercise) open(ctx context.Context, name string, set func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(e.DSN)
 	if err != nil {
 		return nil, fmt.Errorf("read the DSN: %w", err)
 	}
 	cfg.ConnConfig.Database = name
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("make a pool: %w", err)
-	}
-	return pool, nil
+	set(cfg)
+	return pgxpool.NewWithConfig(ctx, cfg)
+}
+
+func (e *exercise) drop(ctx context.Context, name string) error {
+	_, err := e.admin.Exec(context.WithoutCancel(ctx), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
+	return err
 }
 
 func (e *exercise) close(ctx context.Context) error {
 	return errors.Join(e.drop(ctx, e.name), e.admin.Close(context.WithoutCancel(ctx)))
 }
 
-// event returns the n-th event, which is the same in all worlds.
-func (e *exercise) event(n int) (outbox.Event, error) {
-	for len(e.events) <= n {
-		ev := e.Event(len(e.events))
-		for i, other := range e.events {
-			if other.AggregateID == ev.AggregateID {
-				return ev, fmt.Errorf("events %d and %d are both of aggregate %q; give each one of its own, so that they are independent", i, len(e.events), ev.AggregateID)
-			}
-		}
-		if ev.Key.IsZero() {
-			if err := e.rekey(&ev, len(e.events)); err != nil {
-				return ev, err
-			}
-		}
-		if err := ev.Validate(time.Now()); err != nil {
-			return ev, fmt.Errorf("event %d: %w", len(e.events), err)
-		}
-		e.events = append(e.events, ev)
+// event makes the next event.
+func (e *exercise) event() error {
+	n := len(e.events)
+	ev := e.Event(n)
+	at := slices.IndexFunc(e.events, func(o outbox.Event) bool { return o.AggregateID == ev.AggregateID })
+	switch {
+	case at >= 0:
+		return fmt.Errorf("events %d and %d are both of aggregate %q; give each one of its own, so that they are independent", at, n, ev.AggregateID)
+	case ev.Key.IsZero():
+		ev.Key = e.key(n)
 	}
-	return e.events[n], nil
+	if err := ev.Validate(time.Now()); err != nil {
+		return fmt.Errorf("event %d: %w", n, err)
+	}
+	e.events = append(e.events, ev)
+	return nil
 }
 
-// rekey gives an event a key of its own.
-func (e *exercise) rekey(ev *outbox.Event, n int) (err error) {
+// key makes a key with a time of its own.
+func (e *exercise) key(n int) outbox.Key {
 	at := e.began.Add(time.Duration(n) * time.Millisecond)
 	id, first := uuid.New(), outbox.FirstID(at)
 	copy(id[:6], first[:6])
 	id[6] = 0x70 | id[6]&0x0f
-	if ev.Key, err = outbox.KeyFrom("consumertest", id, at, outbox.NoSkewLimit); err != nil {
-		return fmt.Errorf("make a key: %w", err)
-	}
-	return nil
+	key, _ := outbox.KeyFrom("consumertest", id, at, outbox.NoSkewLimit) // which keeps all rules
+	return key
 }
 
-// label is what reports call an event.
-func (e *exercise) label(n int) string {
-	ev := e.events[n]
-	return fmt.Sprintf("%d, %s of %s %q, key %s", n, ev.Type, ev.AggregateType, ev.AggregateID, ev.Key)
-}
-
-// world is what one promise is tried in: a database, and a process after the other.
+// world is what one promise is tried in: a database, and one process after the other. Of
+// its methods none does anything after the first failure.
 type world struct {
 	*exercise
 	promise  Promise
@@ -150,141 +125,127 @@ type world struct {
 	reader   *pgxpool.Pool // what nobody cuts
 	process  *process
 	offset   int64 // of the next record
+	err      error // the first failure
 }
 
 // in tries a promise in a world of its own.
-func (e *exercise) in(ctx context.Context, promise Promise, try func(context.Context, *world) error) (err error) {
-	w := &world{exercise: e, promise: promise, database: fmt.Sprintf("%s_%s", e.name, strings.ToLower(rand.Text()[:6]))}
+func (e *exercise) in(ctx context.Context, promise Promise, try func(context.Context, *world)) (err error) {
+	w := &world{exercise: e, promise: promise, database: e.name + "_" + strings.ToLower(rand.Text()[:6])}
 	if e.Reset != nil {
 		e.Reset()
 	}
-	if err := e.create(ctx, w.database, e.name); err != nil {
-		return err
+	if _, err := e.admin.Exec(ctx, "CREATE DATABASE "+w.database+" TEMPLATE "+e.name); err != nil {
+		return fmt.Errorf("copy the database: %w", err)
 	}
 	defer func() { err = errors.Join(err, e.drop(ctx, w.database)) }()
-	if w.reader, err = e.open(ctx, w.database); err != nil {
+	if w.reader, err = e.open(ctx, w.database, func(*pgxpool.Config) {}); err != nil {
 		return err
 	}
 	defer w.reader.Close()
-	defer func() {
-		if w.process != nil {
-			err = errors.Join(err, w.process.stop())
-		}
-	}()
-	if err := w.restart(ctx); err != nil {
-		return err
+	w.restart(ctx)
+	if w.err == nil {
+		try(ctx, w)
 	}
-	return try(ctx, w)
+	if w.process != nil {
+		w.err = errors.Join(w.err, w.process.stop())
+	}
+	return w.err
 }
 
-// record is the n-th event at the next offset.
-func (w *world) record(n int) (record.Record, error) {
-	ev, err := w.event(n)
-	if err != nil {
-		return record.Record{}, err
+// exec runs a statement that nobody cuts.
+func (w *world) exec(ctx context.Context, sql string, args ...any) {
+	if w.err == nil {
+		_, w.err = w.reader.Exec(ctx, sql, args...)
 	}
-	rec, err := encode(&ev)
-	rec.Source = record.Source{Topic: topic, Offset: w.offset, TopicID: w.topicID}
-	w.offset++
-	return rec, err
 }
 
-// records are those of several events, or one of each where it is asked for again.
-func (w *world) records(events ...int) (recs []record.Record, err error) {
+// records are the events as they come, each at the next offset of the topic.
+func (w *world) records(events ...int) (recs []record.Record) {
 	for _, n := range events {
-		rec, err := w.record(n)
-		if err != nil {
-			return nil, err
+		for n >= len(w.events) && w.err == nil {
+			w.err = w.event()
 		}
-		recs = append(recs, rec)
+		if w.err == nil {
+			recs = append(recs, w.record(&w.events[n]))
+		}
 	}
-	return recs, nil
+	return recs
 }
 
-// encode makes the record of an event, as a relay does.
-func encode(ev *outbox.Event) (rec record.Record, err error) {
+// record is what a relay makes of an event.
+func (w *world) record(ev *outbox.Event) record.Record {
 	row := outbox.Row{ID: ev.Key.UUID(), Namespace: ev.Key.Namespace(), AggregateType: ev.AggregateType, AggregateID: []byte(ev.AggregateID),
-		Type: ev.Type, Payload: ev.Payload, ContentType: ev.ContentType, CreatedAt: ev.Key.Time()}
+		Type: ev.Type, Payload: ev.Payload, ContentType: ev.ContentType, Traceparent: []byte(ev.Traceparent), CreatedAt: ev.Key.Time()}
 	if row.ContentType == "" {
 		row.ContentType = outbox.DefaultContentType
 	}
-	if ev.Traceparent != "" {
-		row.Traceparent = []byte(ev.Traceparent)
-	}
 	if len(ev.Headers) > 0 {
-		if row.Headers, err = json.Marshal(ev.Headers); err != nil {
-			return rec, fmt.Errorf("encode headers: %w", err)
-		}
+		row.Headers, _ = json.Marshal(ev.Headers) // texts always can be
 	}
+	rec := record.Record{Key: row.AggregateID, Value: row.Payload, Source: record.Source{Topic: topic, Offset: w.offset, TopicID: w.topicID}}
 	headers, err := record.AppendHeaders[struct{ Key, Value []byte }](nil, record.Copy{Row: &row}, record.StyleOnceward)
-	if err != nil {
-		return rec, fmt.Errorf("encode event %s: %w", ev.Key, err)
-	}
-	rec = record.Record{Key: row.AggregateID, Value: row.Payload}
 	for _, h := range headers {
 		rec.Headers = append(rec.Headers, record.Header{Name: string(h.Key), Value: h.Value})
 	}
-	return rec, nil
+	w.err = errors.Join(w.err, err)
+	w.offset++
+	return rec
 }
 
 // effects reads what is there.
-func (w *world) effects(ctx context.Context) ([]string, error) {
-	lines, err := w.Effects(ctx, w.reader)
-	if err != nil {
-		return nil, fmt.Errorf("read the effects: %w", err)
+func (w *world) effects(ctx context.Context) (lines []string) {
+	if w.err == nil {
+		if lines, w.err = w.Effects(ctx, w.reader); w.err != nil {
+			w.err = fmt.Errorf("read the effects: %w", w.err)
+		}
 	}
-	return lines, nil
+	return lines
 }
 
-// expect compares what is there with what the first events leave when each is delivered
-// once.
-func (w *world) expect(ctx context.Context, n int, how string, applied int) error {
-	got, err := w.effects(ctx)
-	if err != nil {
-		return err
+// expect compares what is there with what so many events leave that are delivered once.
+func (w *world) expect(ctx context.Context, n int, how string, applied int) {
+	if d := differ(w.effects(ctx), w.reference[applied]); !d.none() {
+		w.broken(n, how, d.String(), d.advice(w.promise))
 	}
-	if d := differ(got, w.reference[applied]); !d.none() {
-		return w.broken(n, how, d.String(), d.advice(w.promise))
-	}
-	return nil
 }
 
-func (w *world) broken(n int, how, found, do string) error {
-	return &BrokenError{Promise: w.promise, Event: w.label(n), Delivery: how, Found: found, Do: do}
+// broken ends the world with a promise that is not kept.
+func (w *world) broken(n int, how, found, do string) {
+	if w.err == nil {
+		ev := &w.events[n]
+		event := fmt.Sprintf("%d, %s of %s %q, key %s", n, ev.Type, ev.AggregateType, ev.AggregateID, ev.Key)
+		w.err = &BrokenError{Promise: w.promise, Event: event, Delivery: how, Found: found, Do: do}
+	}
 }
 
-// window returns that of the class of the events.
-func (w *world) window(ctx context.Context) (class string, window time.Duration, err error) {
-	rows, err := w.reader.Query(ctx, "SELECT class, time_window FROM onceward.dedup_windows WHERE consumer_group = $1", w.process.router.Group())
-	if err != nil {
-		return "", 0, fmt.Errorf("read the windows: %w", err)
+// window returns the class of the events, and its window.
+func (w *world) window(ctx context.Context) (class string, window time.Duration) {
+	if w.err != nil {
+		return "", 0
 	}
+	rows, _ := w.reader.Query(ctx, "SELECT class, time_window FROM onceward.dedup_windows WHERE consumer_group = $1", w.process.router.Group())
 	classes, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c consumer.Class, err error) {
 		return c, row.Scan(&c.Pattern, &c.Window)
 	})
-	if err != nil {
-		return "", 0, fmt.Errorf("read the windows: %w", err)
-	}
 	at := consumer.ClassOf(classes, w.events[0].Type)
 	if at < 0 {
-		return "", 0, fmt.Errorf("group %q has no class for %s", w.process.router.Group(), w.events[0].Type)
+		w.err = fmt.Errorf("find the class of %s: %w", w.events[0].Type, errors.Join(consumer.ErrNoClass, err))
+		return "", 0
 	}
-	return classes[at].Pattern, classes[at].Window, nil
+	return classes[at].Pattern, classes[at].Window
 }
 
-// pass lets so much time pass since the first event, as retention sees it: the floor
+// pass lets so much time pass since the first event, as retention shows it: the floor
 // rises, and beyond the window claims and ended effects are gone.
-func (w *world) pass(ctx context.Context, class string, window, passed time.Duration) error {
-	group := w.process.router.Group()
-	_, err := w.reader.Exec(ctx, "UPDATE onceward.dedup_windows SET floor = $3 WHERE consumer_group = $1 AND class = $2", group, class,
-		w.events[0].Key.Time().Add(passed-window))
-	for _, table := range []string{"processed_events", "fences"} {
-		if err == nil && passed > window {
-			_, err = w.reader.Exec(ctx, "DELETE FROM onceward."+table+" WHERE consumer_group = $1", group)
-		}
+func (w *world) pass(ctx context.Context, class string, window, passed time.Duration) {
+	if w.err != nil {
+		return
 	}
-	if err != nil {
-		return fmt.Errorf("let %s pass: %w", passed, err)
+	group, floor := w.process.router.Group(), w.events[0].Key.Time().Add(passed-window)
+	w.exec(ctx, "UPDATE onceward.dedup_windows SET floor = $3 WHERE consumer_group = $1 AND class = $2", group, class, floor)
+	if passed > window {
+		w.exec(ctx, "DELETE FROM onceward.processed_events WHERE consumer_group = $1", group)
+		w.exec(ctx, "DELETE FROM onceward.fences WHERE consumer_group = $1", group)
 	}
-	return nil
+	w.restart(ctx)
 }
