@@ -174,21 +174,23 @@ func (l *link) asked(b []byte) (statement string) {
 // Read implements net.Conn. It waits for the end of an answer that is to be lost, so that
 // the server has done what it was asked.
 func (l *link) Read(b []byte) (int, error) {
-	for {
-		read, err := l.Conn.Read(b)
-		if !l.deaf.Load() {
-			return read, err
-		}
-		const ready = 6 // bytes of ReadyForQuery: 'Z', its length, and the state
+	read, err := l.Conn.Read(b)
+	if !l.deaf.Load() {
+		return read, err
+	}
+	const ready = 6 // bytes of ReadyForQuery: 'Z', its length, and the state
+	for err == nil {
 		l.tail = append(l.tail, b[:read]...)
 		l.tail = l.tail[max(0, len(l.tail)-ready):]
-		if err != nil || len(l.tail) == ready && bytes.HasPrefix(l.tail, []byte{'Z', 0, 0, 0, 5}) {
-			l.network.mu.Lock()
-			defer l.network.mu.Unlock()
-			l.network.strike(l)
-			return 0, errCut
+		if len(l.tail) == ready && bytes.HasPrefix(l.tail, []byte{'Z', 0, 0, 0, 5}) {
+			break
 		}
+		read, err = l.Conn.Read(b)
 	}
+	l.network.mu.Lock()
+	defer l.network.mu.Unlock()
+	l.network.strike(l)
+	return 0, errCut
 }
 
 // Close implements net.Conn.

@@ -118,7 +118,7 @@ func (w *world) settle(ctx context.Context, n int, how string, recs []record.Rec
 			}
 			w.broken(n, how, fmt.Sprintf("after %d deliveries it is not acknowledged: %s", times, why), "find out why the handler refuses it. What it did with tx was rolled back each time.")
 		default:
-			w.exec(ctx, "UPDATE onceward.fences SET lease_until = lease_until - interval '1 day' WHERE completed_at IS NULL")
+			w.exec(ctx, "UPDATE onceward.fences SET lease_until = 'epoch' WHERE completed_at IS NULL")
 		}
 	}
 	return nil
@@ -126,13 +126,18 @@ func (w *world) settle(ctx context.Context, n int, how string, recs []record.Rec
 
 // apply is settle for events of which each has to be applied, now or before.
 func (w *world) apply(ctx context.Context, n int, how string, recs []record.Record) {
-	for i, d := range w.settle(ctx, n, how, recs) {
-		if w.err != nil || d.Outcome == consumer.Processed || d.Outcome == consumer.Duplicate {
+	ended := w.settle(ctx, n, how, recs)
+	for i, rec := range recs {
+		if w.err != nil {
+			return
+		}
+		outcome, at := ended[i].Outcome, rec.Source
+		if outcome == consumer.Processed || outcome == consumer.Duplicate {
 			continue
 		}
-		why, at := d.Outcome.String(), recs[i].Source
-		if d.Outcome == consumer.DeadLettered {
-			err := w.reader.QueryRow(ctx, "SELECT pg_catalog.concat('a dead letter (', reason, '): ', error) FROM onceward.consumer_dead_letters WHERE topic = $1 AND kafka_offset = $2",
+		why := outcome.String()
+		if outcome == consumer.DeadLettered {
+			err := w.reader.QueryRow(ctx, "SELECT pg_catalog.concat('a dead letter (', reason, '): ', error) FROM onceward.consumer_dead_letters WHERE topic OPERATOR(pg_catalog.=) $1 AND kafka_offset OPERATOR(pg_catalog.=) $2",
 				at.Topic, at.Offset).Scan(&why)
 			if err != nil {
 				why = fmt.Sprintf("a dead letter that cannot be read: %v", err)

@@ -197,8 +197,8 @@ func afterWindow(ctx context.Context, w *world) {
 	}
 	known, err := w.process.router.Progress(ctx)
 	if err == nil {
-		err = w.process.router.SaveProgress(ctx, known.History,
-			[]consumer.Mark{{Topic: topic, TopicID: w.topicID, High: w.offset - 1, FinishedTime: w.events[2].Key.Time()}})
+		mark := consumer.Mark{Topic: topic, TopicID: w.topicID, High: w.offset - 1}
+		err = w.process.router.SaveProgress(ctx, known.History, []consumer.Mark{mark})
 	}
 	w.err = err
 	class, window := w.window(ctx)

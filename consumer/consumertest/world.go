@@ -1,6 +1,7 @@
 package consumertest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -174,15 +175,19 @@ func (w *world) records(events ...int) (recs []record.Record) {
 
 // record is what a relay makes of an event.
 func (w *world) record(ev *outbox.Event) record.Record {
-	row := outbox.Row{ID: ev.Key.UUID(), Namespace: ev.Key.Namespace(), AggregateType: ev.AggregateType, AggregateID: []byte(ev.AggregateID),
-		Type: ev.Type, Payload: ev.Payload, ContentType: ev.ContentType, Traceparent: []byte(ev.Traceparent), CreatedAt: ev.Key.Time()}
-	if row.ContentType == "" {
-		row.ContentType = outbox.DefaultContentType
+	row := outbox.Row{
+		ID: ev.Key.UUID(), Namespace: ev.Key.Namespace(), CreatedAt: ev.Key.Time(),
+		AggregateType: ev.AggregateType, AggregateID: []byte(ev.AggregateID), Type: ev.Type, Payload: ev.Payload,
+		ContentType: cmp.Or(ev.ContentType, outbox.DefaultContentType),
+	}
+	if ev.Traceparent != "" {
+		row.Traceparent = []byte(ev.Traceparent)
 	}
 	if len(ev.Headers) > 0 {
 		row.Headers, _ = json.Marshal(ev.Headers) // texts always can be
 	}
-	rec := record.Record{Key: row.AggregateID, Value: row.Payload, Source: record.Source{Topic: topic, Offset: w.offset, TopicID: w.topicID}}
+	rec := record.Record{Key: row.AggregateID, Value: row.Payload}
+	rec.Source = record.Source{Topic: topic, Offset: w.offset, TopicID: w.topicID}
 	headers, err := record.AppendHeaders[struct{ Key, Value []byte }](nil, record.Copy{Row: &row}, record.StyleOnceward)
 	for _, h := range headers {
 		rec.Headers = append(rec.Headers, record.Header{Name: string(h.Key), Value: h.Value})
@@ -223,7 +228,7 @@ func (w *world) window(ctx context.Context) (class string, window time.Duration)
 	if w.err != nil {
 		return "", 0
 	}
-	rows, _ := w.reader.Query(ctx, "SELECT class, time_window FROM onceward.dedup_windows WHERE consumer_group = $1", w.process.router.Group())
+	rows, _ := w.reader.Query(ctx, "SELECT class, time_window FROM onceward.dedup_windows")
 	classes, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c consumer.Class, err error) {
 		return c, row.Scan(&c.Pattern, &c.Window)
 	})
@@ -241,11 +246,11 @@ func (w *world) pass(ctx context.Context, class string, window, passed time.Dura
 	if w.err != nil {
 		return
 	}
-	group, floor := w.process.router.Group(), w.events[0].Key.Time().Add(passed-window)
-	w.exec(ctx, "UPDATE onceward.dedup_windows SET floor = $3 WHERE consumer_group = $1 AND class = $2", group, class, floor)
+	floor := w.events[0].Key.Time().Add(passed - window)
+	w.exec(ctx, "UPDATE onceward.dedup_windows SET floor = $1 WHERE class OPERATOR(pg_catalog.=) $2", floor, class)
 	if passed > window {
-		w.exec(ctx, "DELETE FROM onceward.processed_events WHERE consumer_group = $1", group)
-		w.exec(ctx, "DELETE FROM onceward.fences WHERE consumer_group = $1", group)
+		w.exec(ctx, "DELETE FROM onceward.processed_events")
+		w.exec(ctx, "DELETE FROM onceward.fences")
 	}
 	w.restart(ctx)
 }
