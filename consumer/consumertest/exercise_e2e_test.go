@@ -3,6 +3,7 @@
 package consumertest_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -26,6 +27,9 @@ import (
 )
 
 func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
+
+// version is the PostgreSQL of the tests: 15, or what ONCEWARD_TEST_POSTGRES says.
+func version() string { return cmp.Or(os.Getenv("ONCEWARD_TEST_POSTGRES"), "15") }
 
 // shop is a service whose handlers are right, or wrong in one way.
 type shop struct {
@@ -80,7 +84,7 @@ func (s shop) service(t *testing.T) consumertest.Service {
 	outside := &bank{}
 	rows := consumertest.Rows("SELECT order_id, note FROM shipments")
 	return consumertest.Service{
-		DSN: testdb.New(t, "15").Config().ConnString(),
+		DSN: testdb.New(t, version()).Config().ConnString(),
 		Prepare: func(ctx context.Context, db *pgxpool.Pool) error {
 			_, err := db.Exec(ctx, table)
 			return err
@@ -368,6 +372,52 @@ func TestRetryDelay(t *testing.T) {
 	}
 }
 
+// TestExecModes: a service behind a pooler has pgx speak otherwise, and is cut off at the
+// same places.
+func TestExecModes(t *testing.T) {
+	for _, mode := range []string{"cache_describe", "exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			s := shop{handle: tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error {
+				return ship(ctx, tx, ev, "sent")
+			})}.service(t)
+			cfg, err := pgx.ParseConfig(s.DSN)
+			require.NoError(t, err)
+			s.DSN = fmt.Sprintf("host=%s port=%d user=%s password=%s dbname=%s default_query_exec_mode=%s", cfg.Host, cfg.Port, cfg.User, cfg.Password, cfg.Database, mode)
+			report, err := consumertest.Check(t.Context(), s)
+			require.NoError(t, err)
+			require.Empty(t, report.Broken)
+			require.Len(t, report.Statements, 4, "%v", report.Statements)
+			require.Contains(t, report.Statements[2], "INSERT INTO shipments")
+		})
+	}
+}
+
+// teller is a test that tells another one what was reported.
+type teller struct {
+	*testing.T
+	errors []string
+}
+
+func (r *teller) Errorf(format string, args ...any) {
+	r.errors = append(r.errors, fmt.Sprintf(format, args...))
+}
+
+// TestReport: what a developer reads.
+func TestReport(t *testing.T) {
+	r := &teller{T: t}
+	consumertest.Exercise(r, shop{handle: tx(func(ctx context.Context, p *process, _ pgx.Tx, ev consumer.Event) error {
+		return ship(ctx, p.db, ev, "sent")
+	})}.service(t))
+	require.Len(t, r.errors, 2)
+	require.Regexp(t, `^consumertest: broken promise: a process may die at any point
+  event:    5, Placed of order "o-5", key consumertest:[0-9a-f-]{36}
+  delivery: the process died after .INSERT INTO shipments VALUES \(\$1, \$2\). \(statement 3\), whose answer was lost; it was started again, and the message came again
+  found:    beside one undisturbed delivery \(\+ too much, - missing\):
+            \+ o-5 sent
+  do:       an effect was made again\. `, r.errors[0])
+}
+
 // TestAbsolute: an event that sets a state is no other one under another key; one that adds
 // something is, whatever Absolute says.
 func TestAbsolute(t *testing.T) {
@@ -403,7 +453,7 @@ func TestAbsolute(t *testing.T) {
 
 // TestOrdinaryLogin: a login that may make databases is enough, and nothing is left behind.
 func TestOrdinaryLogin(t *testing.T) {
-	admin := testdb.New(t, "15")
+	admin := testdb.New(t, version())
 	_, err := admin.Exec(t.Context(), "CREATE ROLE tester LOGIN CREATEDB PASSWORD 'secret'")
 	require.NoError(t, err)
 	s := shop{handle: tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error {
@@ -441,7 +491,7 @@ func TestWhatIsNoPromise(t *testing.T) {
 			s.Event = func(int) outbox.Event { return outbox.Event{AggregateID: "o", AggregateType: "order", Type: "Placed"} }
 		}, `events 0 and 1 are both of aggregate "o"`},
 		"another pool": {func(s *consumertest.Service) {
-			start, own := s.Start, testdb.New(t, "15")
+			start, own := s.Start, testdb.New(t, version())
 			m, err := migrations.New(migrations.Config{Pool: own, Side: migrations.Consumer})
 			require.NoError(t, err)
 			_, err = m.Up(t.Context())

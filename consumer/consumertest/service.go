@@ -87,16 +87,20 @@ type Report struct {
 
 // Check is [Exercise] for who is no test. Where the first promise is broken, [Once], the
 // others are not tried. The error is of the server or of the service's functions.
-func Check(ctx context.Context, s Service) (Report, error) {
+func Check(ctx context.Context, s Service) (report Report, err error) {
 	if s.Start == nil || s.Event == nil || s.Effects == nil {
-		return Report{}, errors.New("check the service: Start, Event and Effects are required")
+		return report, errors.New("check the service: Start, Event and Effects are required")
 	}
 	e, err := newExercise(ctx, s)
 	if err != nil {
-		return Report{}, err
+		return report, err
+	}
+	defer func() { err = errors.Join(err, e.close(ctx)) }()
+	if err = e.prepare(ctx); err != nil {
+		return report, fmt.Errorf("prepare a database: %w", err)
 	}
 	err = e.run(ctx)
-	return e.report, errors.Join(err, e.close(ctx))
+	return e.report, err
 }
 
 // Rows returns a [Service].Effects that reads the rows of a query, a line for each: its

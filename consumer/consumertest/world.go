@@ -42,12 +42,8 @@ func newExercise(ctx context.Context, s Service) (*exercise, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reach the server for tests: %w", err)
 	}
-	e := &exercise{Service: s, admin: admin, name: "consumertest_" + strings.ToLower(rand.Text()[:12]), topicID: uuid.New(),
-		began: time.Now().Add(-time.Second)}
-	if err := e.prepare(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("prepare a database: %w", err), e.close(ctx))
-	}
-	return e, nil
+	return &exercise{Service: s, admin: admin, name: "consumertest_" + strings.ToLower(rand.Text()[:12]),
+		topicID: uuid.New(), began: time.Now().Add(-time.Second)}, nil
 }
 
 // prepare makes the database that all others are made of.
@@ -143,12 +139,13 @@ func (e *exercise) in(ctx context.Context, promise Promise, try func(context.Con
 		return err
 	}
 	defer w.reader.Close()
-	w.restart(ctx)
-	if w.err == nil {
+	defer func() {
+		if w.process != nil {
+			err = errors.Join(err, w.process.stop())
+		}
+	}()
+	if w.restart(ctx); w.err == nil {
 		try(ctx, w)
-	}
-	if w.process != nil {
-		w.err = errors.Join(w.err, w.process.stop())
 	}
 	return w.err
 }
