@@ -26,13 +26,13 @@ const (
 	Order Promise = "independent events come in any order"
 	// Restart: a process is started anew after each event, and old events come again.
 	Restart Promise = "a restart changes nothing"
+	// NewKey: another event with the same content is another event.
+	NewKey Promise = "a new key is a new event"
 	// RetryQueue: a copy comes out of another topic, [Service].RetryDelay later.
 	RetryQueue Promise = "a retry queue that comes back hours later adds nothing"
 	// AfterWindow: after the window of its class, when its claim is gone, a message is
 	// delivered again, as after a reset of the group's offsets.
 	AfterWindow Promise = "a redelivery after the window adds nothing"
-	// NewKey: another event with the same content is another event.
-	NewKey Promise = "a new key is a new event"
 )
 
 // BrokenError is a promise that is not kept.

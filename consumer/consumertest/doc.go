@@ -18,11 +18,12 @@
 //
 // # What is tried
 //
-// Each [Promise] has a database of its own. Connections of the service are cut before
-// each statement of a delivery, and after it with its answer lost, so that every point
-// is met: before the claim, behind it, behind the handler, before the commit, with a
-// commit of unknown outcome, and after it. Statements are counted, not named, so that
-// it holds for handlers of Router.Tx, Batch, BatchSet and Func alike.
+// Each [Promise] in turn; they share a database for as long as all are kept. Connections
+// of the service are cut before each statement of a delivery, and behind it with its
+// answer lost, so that every point is met: before the claim, behind it, behind the
+// handler, before the commit, a commit of unknown outcome, and after it. Statements are
+// counted, not named, so that it holds for handlers of Router.Tx, Batch, BatchSet and
+// Func alike.
 //
 // # What is not
 //

@@ -32,7 +32,7 @@ type process struct {
 func (w *world) spawn(ctx context.Context) (*process, error) {
 	p := &process{network: &network{links: make(map[*link]struct{})}}
 	var err error
-	p.db, err = w.open(ctx, w.database, func(cfg *pgxpool.Config) {
+	p.db, err = w.connect(ctx, w.database, func(cfg *pgxpool.Config) {
 		cfg.MaxConns, cfg.AfterConnect, cfg.ConnConfig.AfterNetConnect = maxConns, p.network.joined, p.network.join
 	})
 	if err != nil {

@@ -12,52 +12,69 @@ import (
 	"github.com/onceward/onceward/record"
 )
 
-// few is how many events the promises need that cut nothing.
-const few = 5
+// scenes try the promises, in this order. Those that are not fresh go on in the world of the
+// one before, if that was kept there.
+var scenes = []struct {
+	promise, needs Promise // what needs no broken one would tell nothing new
+	fresh          bool
+	try            func(ctx context.Context, w *world)
+}{
+	{Once, "", true, once},
+	{Copies, Once, true, copies},
+	{Crash, Once, false, func(ctx context.Context, w *world) { interrupted(ctx, w, true) }},
+	{Cut, Once, false, func(ctx context.Context, w *world) { interrupted(ctx, w, false) }},
+	{Order, Once, false, order},
+	{Restart, Once, false, restarted},
+	{NewKey, Once, false, newKey},
+	{RetryQueue, Restart, true, retryQueue},
+	{AfterWindow, Restart, true, afterWindow},
+}
 
 // run tries the promises.
-func (e *exercise) run(ctx context.Context) error {
+func (e *exercise) run(ctx context.Context) (err error) {
+	var w *world
+	defer func() { err = errors.Join(err, w.close(ctx)) }()
 	failed := make(map[Promise]bool)
-	for _, p := range []struct {
-		promise, needs Promise
-		try            func(ctx context.Context, w *world)
-	}{
-		{Once, "", once},
-		{Copies, Once, copies},
-		{Crash, Once, func(ctx context.Context, w *world) { interrupted(ctx, w, true) }},
-		{Cut, Once, func(ctx context.Context, w *world) { interrupted(ctx, w, false) }},
-		{Order, Once, order},
-		{Restart, Once, restarted},
-		{RetryQueue, Restart, retryQueue},
-		{AfterWindow, Restart, afterWindow},
-		{NewKey, Once, newKey},
-	} {
-		if failed[Once] || failed[p.needs] {
+	for _, s := range scenes {
+		if failed[Once] || failed[s.needs] {
 			continue
 		}
-		err := e.in(ctx, p.promise, p.try)
+		if s.fresh || w.err != nil {
+			if err = w.close(ctx); err != nil {
+				return err
+			}
+			w = e.world()
+			w.open(ctx)
+		}
+		if w.promise = s.promise; w.err == nil {
+			s.try(ctx, w)
+		}
 		switch broken := (*BrokenError)(nil); {
-		case errors.As(err, &broken):
-			failed[p.promise] = true
+		case errors.As(w.err, &broken):
+			failed[s.promise] = true
 			e.report.Broken = append(e.report.Broken, broken)
-		case err != nil:
-			return fmt.Errorf("try whether %s: %w", p.promise, err)
+		case w.err != nil:
+			return fmt.Errorf("try whether %s: %w", s.promise, w.err)
 		}
 	}
 	e.report.Events = len(e.events)
 	return nil
 }
 
+// few is how many events a scene needs that cuts nothing.
+const few = 5
+
 // once delivers events one after the other, undisturbed, and keeps what they leave.
 func once(ctx context.Context, w *world) {
 	const how = "once, undisturbed"
 	w.reference = [][]string{w.effects(ctx)}
-	for n, events := 0, few; n < events && w.err == nil; n++ {
+	for n, events := 0, 1; n < events && w.err == nil; n++ {
 		recs := w.records(n)
 		w.process.network.arm(fault{})
 		w.apply(ctx, n, how, recs)
 		if n == 0 && w.err == nil {
-			events = w.measure(recs[0])
+			w.measure(recs[0])
+			events = 3 + 2*w.cuts + 2*few + 1 // of the scenes that share a world
 		}
 		w.reference = append(w.reference, w.effects(ctx))
 		if differ(w.reference[n], w.reference[n+1]).none() {
@@ -66,9 +83,9 @@ func once(ctx context.Context, w *world) {
 	}
 }
 
-// measure counts the statements of the first delivery, and returns how many events it
-// takes to cut before and behind each, and once more.
-func (w *world) measure(rec record.Record) (events int) {
+// measure counts the statements of the first delivery, and how many events it takes to cut
+// before and behind each, and once more.
+func (w *world) measure(rec record.Record) {
 	_, w.report.Statements = w.process.network.disarm()
 	if len(w.report.Statements) == 0 {
 		w.err = errors.New("the delivery has not used the pool that Start was given; make the Processor with it")
@@ -77,7 +94,7 @@ func (w *world) measure(rec record.Record) (events int) {
 	if w.process.router.Peek(rec).Batch != nil {
 		w.size = 3
 	}
-	return max(few, w.size*(2*w.size*len(w.report.Statements)+1))
+	w.cuts = w.size * (2*w.size*len(w.report.Statements) + 1)
 }
 
 // copies delivers an event five times: one after the other, at once, and at once to two
@@ -88,7 +105,7 @@ func copies(ctx context.Context, w *world) {
 		w.err = err
 		return
 	}
-	for n, way := range []struct {
+	for _, way := range []struct {
 		how       string
 		processes []*process // in turn; none: one delivery after the other
 	}{
@@ -96,6 +113,7 @@ func copies(ctx context.Context, w *world) {
 		{"five times at once", []*process{w.process}},
 		{"five times at once, to two processes", []*process{w.process, other}},
 	} {
+		n := w.next(1)
 		recs := w.records(n, n, n, n, n)
 		var all sync.WaitGroup
 		for i, rec := range recs {
@@ -107,7 +125,7 @@ func copies(ctx context.Context, w *world) {
 		for _, rec := range recs { // what was in progress comes again
 			w.apply(ctx, n, way.how, []record.Record{rec})
 		}
-		w.expect(ctx, n, way.how, n+1)
+		w.expect(ctx, n, way.how)
 	}
 	w.err = errors.Join(w.err, other.stop())
 }
@@ -121,11 +139,12 @@ func interrupted(ctx context.Context, w *world, crash bool) {
 		what, then = "the process died ", "; it was started again, and the message came again"
 	}
 	over := false
-	for n, at := 0, 0; !over && w.err == nil && n+w.size < len(w.reference); at++ {
+	for at := 0; !over && w.err == nil && at*w.size < w.cuts; at++ {
 		var recs []record.Record
+		var n int
 		for range w.size {
+			n = w.next(1)
 			recs = append(recs, w.records(n)...)
-			n++
 		}
 		p := w.process
 		p.network.arm(fault{at: 1 + at/2, answer: at%2 == 1, crash: crash})
@@ -139,35 +158,54 @@ func interrupted(ctx context.Context, w *world, crash bool) {
 			w.restart(ctx)
 		}
 		w.bury(ctx, p)
-		w.apply(ctx, n-1, what+struck+then, recs)
-		w.expect(ctx, n-1, what+struck+then, n)
+		w.apply(ctx, n, what+struck+then, recs)
+		w.expect(ctx, n, what+struck+then)
 	}
 }
 
 // order delivers events in another order, and some of them again in between.
 func order(ctx context.Context, w *world) {
-	const how = "events in the order 3, 1, 3 again, 4, 0, 1 again, 2, 4 again"
+	first := w.next(few)
+	how := fmt.Sprintf("events %d to %d in the order +3, +1, +3 again, +4, +0, +1 again, +2, +4 again", first, first+few-1)
 	for _, n := range []int{3, 1, 3, 4, 0, 1, 2, 4} {
-		w.apply(ctx, n, how, w.records(n))
+		w.apply(ctx, first+n, how, w.records(first+n))
 	}
-	w.expect(ctx, few-1, how, few)
+	w.expect(ctx, first, how)
 }
 
 // restarted starts the process anew before each delivery.
 func restarted(ctx context.Context, w *world) {
 	const how = "to a process, and again to the next one"
-	for n := range few {
+	for range few {
+		n := w.next(1)
 		recs := w.records(n)
 		for range 2 {
 			w.restart(ctx)
 			w.apply(ctx, n, how, recs)
 		}
-		w.expect(ctx, n, how, n+1)
+		w.expect(ctx, n, how)
+	}
+}
+
+// newKey delivers another event that differs from one in its key alone.
+func newKey(ctx context.Context, w *world) {
+	const how = "once, and another event that differs in nothing but its key"
+	n := w.next(1)
+	w.apply(ctx, n, how, w.records(n))
+	other := w.events[n]
+	other.Key = w.key(len(w.events))
+	w.apply(ctx, n, how, []record.Record{w.record(&other)})
+	switch d := differ(w.effects(ctx), w.reference[w.applied]); {
+	case d.none() && !w.Absolute:
+		w.broken(n, how, "the second event has left no effect", "the handler takes equal content for the same event: leave that to the key. Where an event sets a state, so that the same content changes nothing, say Absolute.")
+	case !d.none() && w.Absolute:
+		w.broken(n, how, d.String(), "Absolute says that the same content changes nothing: write a state in place of a difference, or leave Absolute out.")
 	}
 }
 
 // retryQueue delivers a copy of the first event that was in another topic meanwhile.
 func retryQueue(ctx context.Context, w *world) {
+	w.next(3)
 	recs := w.records(0, 1, 2)
 	w.apply(ctx, 0, "once, undisturbed", recs)
 	class, window := w.window(ctx)
@@ -184,12 +222,13 @@ func retryQueue(ctx context.Context, w *world) {
 	again.Headers = append(slices.Clone(again.Headers), record.Header{Name: "retry-count", Value: []byte("1")})
 	how := fmt.Sprintf("once, and out of a retry queue %s later; class %q has a window of %s", delay, class, window)
 	w.settle(ctx, 0, how, []record.Record{again})
-	w.expect(ctx, 0, how, 3)
+	w.expect(ctx, 0, how)
 }
 
 // afterWindow delivers messages again that the group has finished, when their claims are
 // gone.
 func afterWindow(ctx context.Context, w *world) {
+	w.next(3)
 	recs := w.records(0, 1, 2)
 	w.apply(ctx, 0, "once, undisturbed", recs)
 	if w.err != nil {
@@ -205,20 +244,5 @@ func afterWindow(ctx context.Context, w *world) {
 	how := fmt.Sprintf("once, and again %s later from the same place of the topic; class %q has a window of %s", window+time.Hour, class, window)
 	w.pass(ctx, class, window, window+time.Hour)
 	w.settle(ctx, 0, how, recs)
-	w.expect(ctx, 0, how, 3)
-}
-
-// newKey delivers another event that differs from the first in its key alone.
-func newKey(ctx context.Context, w *world) {
-	const how = "once, and another event that differs in nothing but its key"
-	w.apply(ctx, 0, how, w.records(0))
-	other := w.events[0]
-	other.Key = w.key(few)
-	w.apply(ctx, 0, how, []record.Record{w.record(&other)})
-	switch d := differ(w.effects(ctx), w.reference[1]); {
-	case d.none() && !w.Absolute:
-		w.broken(0, how, "the second event has left no effect", "the handler takes equal content for the same event: leave that to the key. Where an event sets a state, so that the same content changes nothing, say Absolute.")
-	case !d.none() && w.Absolute:
-		w.broken(0, how, d.String(), "Absolute says that the same content changes nothing: write a state in place of a difference, or leave Absolute out.")
-	}
+	w.expect(ctx, 0, how)
 }

@@ -38,7 +38,7 @@ type Service struct {
 	// The order of the lines means nothing. [Rows] reads them by a query. Required.
 	Effects func(ctx context.Context, db *pgxpool.Pool) ([]string, error)
 	// Reset makes the fakes of what is outside the database forget what they were asked.
-	// Called before each promise. May be nil.
+	// Called before each of the databases. May be nil.
 	Reset func()
 	// RetryDelay is for how long a retry queue may keep a message before it is delivered
 	// again. Default: the window of the event's class, within which any copy is known.
@@ -86,7 +86,8 @@ type Report struct {
 }
 
 // Check is [Exercise] for who is no test. Where the first promise is broken, [Once], the
-// others are not tried. The error is of the server or of the service's functions.
+// others are not tried; where [Restart] is, those that come hours later are not. The error
+// is of the server or of the service's functions.
 func Check(ctx context.Context, s Service) (report Report, err error) {
 	if s.Start == nil || s.Event == nil || s.Effects == nil {
 		return report, errors.New("check the service: Start, Event and Effects are required")

@@ -34,6 +34,7 @@ type exercise struct {
 	events    []outbox.Event
 	reference [][]string // the effects of the first n events, each delivered once
 	size      int        // how many events are delivered together: more than one for a batch
+	cuts      int        // how many it takes to cut at each statement
 	report    Report
 }
 
@@ -51,7 +52,7 @@ func (e *exercise) prepare(ctx context.Context) error {
 	if _, err := e.admin.Exec(ctx, "CREATE DATABASE "+e.name); err != nil {
 		return err
 	}
-	db, err := e.open(ctx, e.name, func(*pgxpool.Config) {})
+	db, err := e.connect(ctx, e.name, func(*pgxpool.Config) {})
 	if err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func (e *exercise) prepare(ctx context.Context) error {
 	return err
 }
 
-func (e *exercise) open(ctx context.Context, name string, set func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+func (e *exercise) connect(ctx context.Context, name string, set func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(e.DSN)
 	if err != nil {
 		return nil, fmt.Errorf("read the DSN: %w", err)
@@ -113,41 +114,56 @@ func (e *exercise) key(n int) outbox.Key {
 	return key
 }
 
-// world is what one promise is tried in: a database, and one process after the other. Of
+// world is what promises are tried in: a database, and one process after the other. Of
 // its methods none does anything after the first failure.
 type world struct {
 	*exercise
-	promise  Promise
+	promise  Promise // that is tried
 	database string
 	reader   *pgxpool.Pool // what nobody cuts
 	process  *process
+	applied  int   // how many events are, the first ones
 	offset   int64 // of the next record
 	err      error // the first failure
 }
 
-// in tries a promise in a world of its own.
-func (e *exercise) in(ctx context.Context, promise Promise, try func(context.Context, *world)) (err error) {
-	w := &world{exercise: e, promise: promise, database: e.name + "_" + strings.ToLower(rand.Text()[:6])}
-	if e.Reset != nil {
-		e.Reset()
+func (e *exercise) world() *world {
+	return &world{exercise: e, database: e.name + "_" + strings.ToLower(rand.Text()[:6])}
+}
+
+// open makes the database, and starts the first process.
+func (w *world) open(ctx context.Context) {
+	if w.Reset != nil {
+		w.Reset()
 	}
-	if _, err := e.admin.Exec(ctx, "CREATE DATABASE "+w.database+" TEMPLATE "+e.name); err != nil {
-		return fmt.Errorf("copy the database: %w", err)
+	if _, err := w.admin.Exec(ctx, "CREATE DATABASE "+w.database+" TEMPLATE "+w.name); err != nil {
+		w.err = fmt.Errorf("copy the database: %w", err)
+		return
 	}
-	defer func() { err = errors.Join(err, e.drop(ctx, w.database)) }()
-	if w.reader, err = e.open(ctx, w.database, func(*pgxpool.Config) {}); err != nil {
-		return err
+	if w.reader, w.err = w.connect(ctx, w.database, func(*pgxpool.Config) {}); w.err == nil {
+		w.restart(ctx)
 	}
-	defer w.reader.Close()
-	defer func() {
-		if w.process != nil {
-			err = errors.Join(err, w.process.stop())
-		}
-	}()
-	if w.restart(ctx); w.err == nil {
-		try(ctx, w)
+}
+
+// close ends the process, and drops the database.
+func (w *world) close(ctx context.Context) (err error) {
+	if w == nil {
+		return nil
 	}
-	return w.err
+	if w.process != nil {
+		err = w.process.stop()
+	}
+	if w.reader != nil {
+		w.reader.Close()
+	}
+	return errors.Join(err, w.drop(ctx, w.database))
+}
+
+// next takes so many events, which are applied from now on, and returns the first.
+func (w *world) next(events int) (first int) {
+	first = w.applied
+	w.applied += events
+	return first
 }
 
 // exec runs a statement that nobody cuts.
@@ -204,9 +220,9 @@ func (w *world) effects(ctx context.Context) (lines []string) {
 	return lines
 }
 
-// expect compares what is there with what so many events leave that are delivered once.
-func (w *world) expect(ctx context.Context, n int, how string, applied int) {
-	if d := differ(w.effects(ctx), w.reference[applied]); !d.none() {
+// expect compares what is there with what the events leave when each is delivered once.
+func (w *world) expect(ctx context.Context, n int, how string) {
+	if d := differ(w.effects(ctx), w.reference[w.applied]); !d.none() {
 		w.broken(n, how, d.String(), d.advice(w.promise))
 	}
 }
