@@ -179,3 +179,16 @@ func TestExercise(t *testing.T) {
 		})
 	}
 }
+
+// TestEffectsThatReadNothing: what cannot be seen cannot be compared.
+func TestEffectsThatReadNothing(t *testing.T) {
+	s := shop{handle: tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error {
+		return ship(ctx, tx, ev, "sent")
+	})}.service(t)
+	s.Effects = consumertest.Rows("SELECT what FROM seen")
+	report, err := consumertest.Check(t.Context(), s)
+	require.NoError(t, err)
+	require.Len(t, report.Broken, 1)
+	require.Equal(t, consumertest.Once, report.Broken[0].Promise)
+	require.Contains(t, report.Broken[0].Found, "the same lines as before")
+}

@@ -65,12 +65,12 @@ type TB interface {
 func Exercise(t TB, s Service) {
 	t.Helper()
 	report, err := Check(t.Context(), s)
+	for _, broken := range report.Broken {
+		t.Errorf("consumertest: %v", broken)
+	}
 	if err != nil {
 		t.Fatalf("consumertest: %v", err)
 		return
-	}
-	for _, broken := range report.Broken {
-		t.Errorf("consumertest: %v", broken)
 	}
 	t.Logf("consumertest: %d events, cut at each of: %s", report.Events, strings.Join(report.Statements, "; "))
 }
