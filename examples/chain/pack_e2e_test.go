@@ -3,12 +3,16 @@
 package chain_test
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/consumertest"
 	"github.com/onceward/onceward/examples/chain"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/migrations"
@@ -68,4 +72,36 @@ func TestOneNextEvent(t *testing.T) {
 		require.NoError(t, db.QueryRow(t.Context(), sql).Scan(&got))
 		require.Equal(t, want, got, sql)
 	}
+}
+
+// However the event comes, and wherever the process dies: one parcel, and one next event.
+func TestPackOnce(t *testing.T) {
+	consumertest.Exercise(t, consumertest.Service{
+		DSN: testdb.New(t, "15").Config().ConnString(),
+		Prepare: func(ctx context.Context, db *pgxpool.Pool) error {
+			m, err := migrations.New(migrations.Config{Pool: db, Side: migrations.Outbox})
+			if err == nil {
+				_, err = m.Up(ctx)
+			}
+			if err == nil {
+				_, err = db.Exec(ctx, chain.Schema)
+			}
+			return err
+		},
+		Start: func(ctx context.Context, db *pgxpool.Pool) (*consumer.Router, error) {
+			p, err := consumer.New(ctx, consumer.Config{Group: "warehouse", DB: db})
+			if err != nil {
+				return nil, err
+			}
+			r := consumer.NewRouter(p)
+			chain.Register(r)
+			return r, nil
+		},
+		Event: func(n int) outbox.Event {
+			id := fmt.Sprintf("o-%d", n)
+			return outbox.Event{AggregateType: "order", AggregateID: id, Type: chain.TypePlaced, Payload: fmt.Appendf(nil, `{"id":%q}`, id)}
+		},
+		Effects: consumertest.Rows(`SELECT 'parcel', order_id FROM parcels UNION ALL
+			SELECT event_type, aggregate_id FROM onceward.outbox`),
+	})
 }

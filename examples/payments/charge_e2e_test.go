@@ -3,16 +3,20 @@
 package payments_test
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/consumertest"
 	"github.com/onceward/onceward/examples/payments"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/migrations"
@@ -77,4 +81,47 @@ func TestOneCharge(t *testing.T) {
 	var rows int
 	require.NoError(t, db.QueryRow(t.Context(), `SELECT count(*) FROM charges WHERE order_id = 'o-1'`).Scan(&rows))
 	require.Equal(t, 1, rows)
+}
+
+// However the event comes, and wherever the process dies: one charge at the provider, and
+// one row with its id.
+func TestChargeOnce(t *testing.T) {
+	bank := &provider{}
+	server := httptest.NewServer(bank)
+	defer server.Close()
+	rows := consumertest.Rows("SELECT 'row of', order_id FROM charges")
+	consumertest.Exercise(t, consumertest.Service{
+		DSN: testdb.New(t, "15").Config().ConnString(),
+		Prepare: func(ctx context.Context, db *pgxpool.Pool) error {
+			_, err := db.Exec(ctx, payments.Schema)
+			return err
+		},
+		Start: func(ctx context.Context, db *pgxpool.Pool) (*consumer.Router, error) {
+			p, err := consumer.New(ctx, consumer.Config{Group: "payments", DB: db})
+			if err != nil {
+				return nil, err
+			}
+			r := consumer.NewRouter(p)
+			payments.Register(r, p, payments.Provider{URL: server.URL, Client: server.Client()})
+			return r, nil
+		},
+		Event: func(n int) outbox.Event {
+			id := fmt.Sprintf("o-%d", n)
+			return outbox.Event{AggregateType: "order", AggregateID: id, Type: payments.TypePlaced, Payload: fmt.Appendf(nil, `{"id":%q,"cents":4200}`, id)}
+		},
+		Effects: func(ctx context.Context, db *pgxpool.Pool) ([]string, error) {
+			lines, err := rows(ctx, db)
+			bank.Lock()
+			defer bank.Unlock()
+			for key := range bank.charges {
+				lines = append(lines, "charge of "+key)
+			}
+			return lines, err
+		},
+		Reset: func() {
+			bank.Lock()
+			defer bank.Unlock()
+			bank.calls, bank.charges = 0, map[string]payments.Charge{}
+		},
+	})
 }

@@ -1,0 +1,248 @@
+package consumertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/record"
+)
+
+// scenes try the promises, in this order. Those that are not fresh go on in the world of the
+// one before, if that was kept there.
+var scenes = []struct {
+	promise, needs Promise // what needs no broken one would tell nothing new
+	fresh          bool
+	try            func(ctx context.Context, w *world)
+}{
+	{Once, "", true, once},
+	{Copies, Once, true, copies},
+	{Crash, Once, false, func(ctx context.Context, w *world) { interrupted(ctx, w, true) }},
+	{Cut, Once, false, func(ctx context.Context, w *world) { interrupted(ctx, w, false) }},
+	{Order, Once, false, order},
+	{Restart, Once, false, restarted},
+	{NewKey, Once, false, newKey},
+	{RetryQueue, Restart, true, retryQueue},
+	{AfterWindow, Restart, true, afterWindow},
+}
+
+// run tries the promises.
+func (e *exercise) run(ctx context.Context) (err error) {
+	var w *world
+	defer func() { err = errors.Join(err, w.close(ctx)) }()
+	failed := make(map[Promise]bool)
+	for _, s := range scenes {
+		if failed[Once] || failed[s.needs] {
+			continue
+		}
+		if s.fresh || w.err != nil {
+			if err = w.close(ctx); err != nil {
+				return err
+			}
+			w = e.world()
+			w.open(ctx)
+		}
+		if w.promise = s.promise; w.err == nil {
+			s.try(ctx, w)
+		}
+		switch broken := (*BrokenError)(nil); {
+		case errors.As(w.err, &broken):
+			failed[s.promise] = true
+			e.report.Broken = append(e.report.Broken, broken)
+		case w.err != nil:
+			return fmt.Errorf("try whether %s: %w", s.promise, w.err)
+		}
+	}
+	e.report.Events = len(e.events)
+	return nil
+}
+
+// few is how many events a scene needs that cuts nothing.
+const few = 5
+
+// once delivers events one after the other, undisturbed, and keeps what they leave.
+func once(ctx context.Context, w *world) {
+	const how = "once, undisturbed"
+	w.reference = [][]string{w.effects(ctx)}
+	for n, events := 0, 1; n < events && w.err == nil; n++ {
+		recs := w.records(n)
+		w.process.network.arm(fault{})
+		w.apply(ctx, n, how, recs)
+		if n == 0 && w.err == nil {
+			w.measure(recs[0])
+			events = 3 + 2*w.cuts + 2*few + 1 // of the scenes that share a world
+		}
+		w.reference = append(w.reference, w.effects(ctx))
+		if differ(w.reference[n], w.reference[n+1]).none() {
+			w.broken(n, how, "Effects reads the same lines as before", "let Effects read what the handler does. Where it does, that is not done when the handler returns nil: look for a goroutine that is not waited for, and for an error that is not returned.")
+		}
+	}
+}
+
+// measure counts the statements of the first delivery, and how many events it takes to cut
+// before and behind each, and once more.
+func (w *world) measure(rec record.Record) {
+	_, w.report.Statements = w.process.network.disarm()
+	if len(w.report.Statements) == 0 {
+		w.err = errors.New("the delivery has not used the pool that Start was given; make the Processor with it")
+	}
+	w.size = 1
+	if w.process.router.Peek(rec).Batch != nil {
+		w.size = 3
+	}
+	w.cuts = w.size * (2*w.size*len(w.report.Statements) + 1)
+}
+
+// copies delivers an event five times: one after the other, at once, and at once to two
+// processes.
+func copies(ctx context.Context, w *world) {
+	other, err := w.spawn(ctx)
+	if err != nil {
+		w.err = err
+		return
+	}
+	for _, way := range []struct {
+		how       string
+		processes []*process // in turn; none: one delivery after the other
+	}{
+		{"five times, one after the other", nil},
+		{"five times at once", []*process{w.process}},
+		{"five times at once, to two processes", []*process{w.process, other}},
+	} {
+		n := w.next(1)
+		recs := w.records(n, n, n, n, n)
+		var all sync.WaitGroup
+		for i, rec := range recs {
+			if len(way.processes) > 0 {
+				all.Go(func() { way.processes[i%len(way.processes)].deliver(ctx, rec) })
+			}
+		}
+		all.Wait()
+		for _, rec := range recs { // what was in progress comes again
+			w.apply(ctx, n, way.how, []record.Record{rec})
+		}
+		w.expect(ctx, n, way.how)
+	}
+	w.err = errors.Join(w.err, other.stop())
+}
+
+// interrupted cuts one delivery after the other at each of its statements, before the
+// server gets it and behind that, and delivers the events again. Crash: the process dies
+// of it, at last when a delivery has ended.
+func interrupted(ctx context.Context, w *world, crash bool) {
+	what, then := "the connection was cut ", "; the process went on, and the message came again"
+	if crash {
+		what, then = "the process died ", "; it was started again, and the message came again"
+	}
+	over := false
+	for at := 0; !over && w.err == nil && at*w.size < w.cuts; at++ {
+		var recs []record.Record
+		var n int
+		for range w.size {
+			n = w.next(1)
+			recs = append(recs, w.records(n)...)
+		}
+		p := w.process
+		p.network.arm(fault{at: 1 + at/2, answer: at%2 == 1, crash: crash})
+		p.deliver(ctx, recs...)
+		struck, _ := p.network.disarm()
+		if over = struck == ""; over {
+			struck = "after the delivery had returned"
+		}
+		if crash {
+			p.network.kill()
+			w.restart(ctx)
+		}
+		w.bury(ctx, p)
+		w.apply(ctx, n, what+struck+then, recs)
+		w.expect(ctx, n, what+struck+then)
+	}
+}
+
+// order delivers events in another order, and some of them again in between.
+func order(ctx context.Context, w *world) {
+	first := w.next(few)
+	how := fmt.Sprintf("events %d to %d in the order +3, +1, +3 again, +4, +0, +1 again, +2, +4 again", first, first+few-1)
+	for _, n := range []int{3, 1, 3, 4, 0, 1, 2, 4} {
+		w.apply(ctx, first+n, how, w.records(first+n))
+	}
+	w.expect(ctx, first, how)
+}
+
+// restarted starts the process anew before each delivery.
+func restarted(ctx context.Context, w *world) {
+	const how = "to a process, and again to the next one"
+	for range few {
+		n := w.next(1)
+		recs := w.records(n)
+		for range 2 {
+			w.restart(ctx)
+			w.apply(ctx, n, how, recs)
+		}
+		w.expect(ctx, n, how)
+	}
+}
+
+// newKey delivers another event that differs from one in its key alone.
+func newKey(ctx context.Context, w *world) {
+	const how = "once, and another event that differs in nothing but its key"
+	n := w.next(1)
+	w.apply(ctx, n, how, w.records(n))
+	other := w.events[n]
+	other.Key = w.key(len(w.events))
+	w.apply(ctx, n, how, []record.Record{w.record(&other)})
+	switch d := differ(w.effects(ctx), w.reference[w.applied]); {
+	case d.none() && !w.Absolute:
+		w.broken(n, how, "the second event has left no effect", "the handler takes equal content for the same event: leave that to the key. Where an event sets a state, so that the same content changes nothing, say Absolute.")
+	case !d.none() && w.Absolute:
+		w.broken(n, how, d.String(), "Absolute says that the same content changes nothing: write a state in place of a difference, or leave Absolute out.")
+	}
+}
+
+// retryQueue delivers a copy of the first event that was in another topic meanwhile.
+func retryQueue(ctx context.Context, w *world) {
+	w.next(3)
+	recs := w.records(0, 1, 2)
+	w.apply(ctx, 0, "once, undisturbed", recs)
+	class, window := w.window(ctx)
+	delay := window
+	if w.RetryDelay > 0 {
+		delay = w.RetryDelay
+	}
+	w.pass(ctx, class, window, delay)
+	if w.err != nil {
+		return
+	}
+	again := recs[0]
+	again.Source = record.Source{Topic: topic + ".retry"}
+	again.Headers = append(slices.Clone(again.Headers), record.Header{Name: "retry-count", Value: []byte("1")})
+	how := fmt.Sprintf("once, and out of a retry queue %s later; class %q has a window of %s", delay, class, window)
+	w.settle(ctx, 0, how, []record.Record{again})
+	w.expect(ctx, 0, how)
+}
+
+// afterWindow delivers messages again that the group has finished, when their claims are
+// gone.
+func afterWindow(ctx context.Context, w *world) {
+	w.next(3)
+	recs := w.records(0, 1, 2)
+	w.apply(ctx, 0, "once, undisturbed", recs)
+	if w.err != nil {
+		return
+	}
+	known, err := w.process.router.Progress(ctx)
+	if err == nil {
+		mark := consumer.Mark{Topic: topic, TopicID: w.topicID, High: w.offset - 1}
+		err = w.process.router.SaveProgress(ctx, known.History, []consumer.Mark{mark})
+	}
+	w.err = err
+	class, window := w.window(ctx)
+	how := fmt.Sprintf("once, and again %s later from the same place of the topic; class %q has a window of %s", window+time.Hour, class, window)
+	w.pass(ctx, class, window, window+time.Hour)
+	w.settle(ctx, 0, how, recs)
+	w.expect(ctx, 0, how)
+}
