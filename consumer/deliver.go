@@ -185,7 +185,7 @@ func (s *steps) holdBackBehind(ctx context.Context, tx pgx.Tx, it *item, later [
 	}
 	for _, next := range later {
 		next.parked = next.parked || next.ordered() && next.ev.Source.Topic == it.ev.Source.Topic &&
-			bytes.Equal(next.ev.record().Key, it.ev.record().Key)
+			bytes.Equal(next.ev.Record().Key, it.ev.Record().Key)
 	}
 	return claimant{s.processor, statement.On(tx)}.holdBack(ctx, later)
 }
