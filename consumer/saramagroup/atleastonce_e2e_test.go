@@ -78,7 +78,7 @@ func TestAtLeastOnceOverKillAndRebalance(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- countRun(ctx, s.cluster.Addrs(), s.pool, file, 1, func() error { return nil })
+			ended <- counter{s.pool, file, 1, func() error { return nil }}.run(ctx, s.cluster.Addrs())
 		}()
 		return func() {
 			cancel()

@@ -42,7 +42,7 @@ func counted(brokers string) error {
 	}
 	var calls atomic.Int64
 	var offsets sync.Once
-	return countRun(ctx, strings.Split(brokers, ","), pool, os.Getenv(countedFile), 4, func() (err error) {
+	then := func() (err error) {
 		switch n := calls.Add(1); {
 		case n == countedDeath:
 			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -60,19 +60,27 @@ func counted(brokers string) error {
 			})
 		}
 		return err
-	})
+	}
+	return counter{pool, os.Getenv(countedFile), 4, then}.run(ctx, strings.Split(brokers, ","))
 }
 
-// countRun runs a member whose handler writes the place of each message into the file, and
-// calls then before it returns.
-func countRun(ctx context.Context, brokers []string, pool *pgxpool.Pool, file string, concurrency int, then func() error) (err error) {
-	out, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
+// counter is a member whose handler writes the place of each message into a file, and calls
+// then before it returns.
+type counter struct {
+	pool        *pgxpool.Pool
+	file        string
+	concurrency int
+	then        func() error
+}
+
+func (c counter) run(ctx context.Context, brokers []string) (err error) {
+	out, err := os.OpenFile(c.file, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	p, err := consumer.New(ctx, consumer.Config{Group: "billing", DB: pool, Logger: log})
+	p, err := consumer.New(ctx, consumer.Config{Group: "billing", DB: c.pool, Logger: log})
 	if err != nil {
 		return err
 	}
@@ -81,9 +89,9 @@ func countRun(ctx context.Context, brokers []string, pool *pgxpool.Pool, file st
 		if _, err := fmt.Fprintln(out, ev.Source.Partition, ev.Source.Offset); err != nil {
 			return err
 		}
-		return then()
+		return c.then()
 	})
 	return saramagroup.Run(ctx, brokers, r, saramagroup.Config{
-		Topics: []string{topic}, Insecure: true, Concurrency: concurrency, CommitInterval: 100 * time.Millisecond, SessionTimeout: 6 * time.Second, Logger: log,
+		Topics: []string{topic}, Insecure: true, Concurrency: c.concurrency, CommitInterval: 100 * time.Millisecond, SessionTimeout: 6 * time.Second, Logger: log,
 	})
 }
