@@ -63,8 +63,9 @@ type letters struct {
 	mostKeys int
 }
 
-// record is the Kafka record that the event came from.
-func (e *Event) record() Record {
+// Record is the record that the event was read from: what a [RecordReader] has left out of
+// Payload is in its Value. Of an event of another origin it is what the fields say.
+func (e *Event) Record() Record {
 	rec := Record{Source: e.Source, Value: e.Payload, Headers: e.RecordHeaders}
 	switch {
 	case e.raw != nil:

@@ -36,7 +36,10 @@ func (s *steps) deliver(ctx context.Context, items []*item) {
 	case s.pay(ctx, items[0]):
 		return
 	}
-	if items[0].handler.fn != nil {
+	if h := items[0].handler; h.again && items[0].redrive == nil {
+		s.unclaimed(ctx, items[0])
+		return
+	} else if h.fn != nil {
 		s.outside(ctx, items[0])
 		return
 	}
@@ -185,7 +188,7 @@ func (s *steps) holdBackBehind(ctx context.Context, tx pgx.Tx, it *item, later [
 	}
 	for _, next := range later {
 		next.parked = next.parked || next.ordered() && next.ev.Source.Topic == it.ev.Source.Topic &&
-			bytes.Equal(next.ev.record().Key, it.ev.record().Key)
+			bytes.Equal(next.ev.Record().Key, it.ev.Record().Key)
 	}
 	return claimant{s.processor, statement.On(tx)}.holdBack(ctx, later)
 }
@@ -234,7 +237,7 @@ func (s *steps) one(ctx context.Context, tx pgx.Tx, run []*item) (err error) {
 // applies it beside its letter. One of no class cannot be claimed.
 func (s *steps) unhandled(ctx context.Context, ev Event, cause error) Delivery {
 	if s.processor.windows.index(ev.Type) < 0 {
-		return s.quarantine(ctx, letter{record: ev.record(), event: ev, reason: reasonNoHandler, cause: cause})
+		return s.quarantine(ctx, letter{record: ev.Record(), event: ev, reason: reasonNoHandler, cause: cause})
 	}
 	it := s.processor.newItem(ev)
 	it.handler = &handler{}

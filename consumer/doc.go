@@ -5,7 +5,8 @@
 // For one idempotency key and one consumer group, the transaction of a handler
 // commits at most once, however often and by however many processes the event
 // is delivered, within the window of its [Class]. An event from before is never
-// taken for new in silence: it is late, a replay, or fails with [ErrNoPartition].
+// taken for new in silence: it is late, a replay, or fails with [ErrNoPartition]. Only
+// [Router.AtLeastOnce] promises less, by its name.
 //
 // # How
 //

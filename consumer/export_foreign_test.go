@@ -14,7 +14,7 @@ func Reading(classes []Class, readers ...RecordReader) (*Processor, error) {
 func (p *Processor) Parse(rec Record) (Event, error) { return p.parse(rec) }
 
 // RecordOf is what a letter of the event holds.
-func RecordOf(ev Event) Record { return ev.record() }
+func RecordOf(ev Event) Record { return ev.Record() }
 
 // Bare is the event without the record that it was made of.
 func Bare(ev Event) Event {

@@ -29,8 +29,9 @@ var (
 	// ErrEffectTwice: one delivery made two effects of one name, which are one.
 	ErrEffectTwice = fence.ErrTwice
 	// ErrInTx: Fence or Do was called within a transaction that has claimed its
-	// event: it would wait for itself.
-	ErrInTx = errors.New("Fence and Do cannot be called within a handler of Router.Tx, Batch or BatchSet, or within a Do or a Commit; use the transaction, or register the handler with Router.Func")
+	// event: it would wait for itself. Or within a handler whose events leave no claim, and
+	// whose letter would find that of the effect.
+	ErrInTx = errors.New("Fence and Do cannot be called within a handler of Router.Tx, Batch, BatchSet or AtLeastOnce, or within a Do or a Commit; use the transaction, or register the handler with Router.Func")
 )
 
 // Handle delivers one event to a handler as [Router.Handle] does to one that was
@@ -68,6 +69,16 @@ func (s *steps) outside(ctx context.Context, it *item) {
 	if err != nil {
 		s.failed(ctx, it, err)
 	}
+}
+
+// unclaimed is one delivery of an event that leaves nothing in the database, unless it
+// fails.
+func (s *steps) unclaimed(ctx context.Context, it *item) {
+	if err := s.processor.calls.event(ctx, it); err != nil {
+		s.failed(ctx, it, err)
+		return
+	}
+	it.delivery = Delivery{Outcome: Processed}
 }
 
 // look judges the event before its handler runs, and settles one that is not to
@@ -124,7 +135,7 @@ func (s *steps) endEvent(ctx context.Context, it *item) error {
 type running struct {
 	member  *member
 	event   Event
-	inTx    bool // its transaction has claimed the event
+	inTx    bool // its transaction has claimed the event, or it is not to be claimed
 	effects fence.Names
 }
 

@@ -56,6 +56,7 @@ type handler struct {
 	set     SetHandler
 	fn      FuncHandler
 	ignored bool
+	again   bool          // fn may be called again for an event that it has handled
 	batch   *BatchOptions // not nil: its events share transactions
 }
 

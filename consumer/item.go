@@ -120,6 +120,6 @@ func (it *item) outside(skew time.Duration) (reason, error) {
 
 // asLetter is the ending of an event that becomes a dead letter.
 func asLetter(it *item, why reason, cause error) ending {
-	return ending{outcome: DeadLettered, letter: &letter{record: it.ev.record(), event: it.ev, reason: why,
+	return ending{outcome: DeadLettered, letter: &letter{record: it.ev.Record(), event: it.ev, reason: why,
 		cause: cause, parked: it.parked && why != reasonReplay}}
 }

@@ -54,7 +54,7 @@ func hashOf(recordKey []byte) string {
 // ordered reports whether the item is one of a sequence that a letter holds up.
 // One that was accepted has begun before; one of a letter is released.
 func (it *item) ordered() bool {
-	return it.redrive == nil && !it.ev.accepted && it.ev.Source.Topic != "" && it.ev.record().Key != nil
+	return it.redrive == nil && !it.ev.accepted && it.ev.Source.Topic != "" && it.ev.Record().Key != nil
 }
 
 // lookForParked finds out which items belong to parked keys, and keeps it so.
@@ -68,7 +68,7 @@ func (ls *letters) lookForParked(ctx context.Context, tx pgx.Tx, items []*item) 
 		if it.ordered() {
 			given.Numbers = append(given.Numbers, strconv.Itoa(len(asked)))
 			given.Topics, given.KeyHashes = append(given.Topics, it.ev.Source.Topic), append(given.KeyHashes,
-				hashOf(it.ev.record().Key))
+				hashOf(it.ev.Record().Key))
 			id := "" // of what cannot be read
 			if !it.ev.Key.IsZero() {
 				id = it.id.String()

@@ -71,7 +71,7 @@ func (it *item) isOf(l *consumerdb.LettersOfClaimRow) bool {
 	if l.Fingerprint != nil {
 		return bytes.Equal(l.Fingerprint, it.fingerprint[:])
 	}
-	rec := it.ev.record()
+	rec := it.ev.Record()
 	return l.Namespace == it.ev.Key.Namespace() && l.EventType == it.ev.Type && bytes.Equal(l.RecordKey, rec.Key) &&
 		bytes.Equal(l.RecordValue, rec.Value)
 }

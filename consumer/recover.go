@@ -19,7 +19,7 @@ func recoverEvents(ctx context.Context, r *Router, limit int) (done int, err err
 	}
 	types = slices.DeleteFunc(types, func(eventType string) bool {
 		h := r.handlers.find(eventType)
-		return h == nil || h.fn == nil
+		return h == nil || h.fn == nil || h.again
 	})
 	for range limit {
 		if len(types) == 0 {

@@ -86,6 +86,26 @@ func (r *Router) Func(eventType string, h FuncHandler) {
 	r.handlers.register(eventType, &handler{fn: h})
 }
 
+// AtLeastOnce registers the handler of an event type whose events leave no claim: for
+// statistics and caches, where a rare second effect costs less than a row for each
+// event. Nothing is lost, and offsets follow the group's marks. The handler is called
+// again for an event that it has handled
+//
+//   - in the next session of its partition, for what was finished behind the first message
+//     that was not; after a crash also for what was finished since the offset was
+//     committed, which goes on while the database or Kafka is away;
+//   - when the database has lost marks, or an offset was set back;
+//   - for each further copy of the event, of a producer, of a relay or of a replay;
+//   - when it has returned an error, or not in time, and when its letter is redriven.
+//
+// Windows, floors and fingerprints are not looked at, and no letter is waited for
+// ([LetterPark]). An event whose handler has used up its attempts is claimed as given up,
+// and becomes a dead letter like any other; its redrive claims it as one of [Router.Func].
+// [Fence] and [Do] in the handler are [ErrInTx]. Registration as in [Router.Tx].
+func (r *Router) AtLeastOnce(eventType string, h FuncHandler) {
+	r.handlers.register(eventType, &handler{fn: h, again: true})
+}
+
 // Ignore says that events of this type, or of this pattern, are not for this
 // group. They are acknowledged without a claim. Ignore("*") ignores whatever is
 // not registered otherwise.

@@ -67,7 +67,7 @@ func (c *calls) apply(ctx context.Context, handler TxHandler, tx pgx.Tx, ev Even
 // for to end the event then would lose the effect. Only they can fail for infrastructure's
 // reasons; what the handler does beside them is its own.
 func (c *calls) event(ctx context.Context, it *item) error {
-	run := &running{member: c.member, event: it.ev}
+	run := &running{member: c.member, event: it.ev, inTx: it.handler.again}
 	inside, cancel := context.WithTimeoutCause(context.WithValue(ctx, deliveryKey{}, run), c.handlerTimeout,
 		ErrHandlerTimeout)
 	defer cancel()
@@ -91,7 +91,7 @@ func (c *calls) event(ctx context.Context, it *item) error {
 		return &HandlerError{Err: timedOut(inside, err)}
 	case failed != nil:
 		return &HandlerError{Err: failed}
-	case effects == 0:
+	case effects == 0 && !it.handler.again:
 		return &HandlerError{Err: ErrNoEffect}
 	case inside.Err() != nil:
 		return &HandlerError{Err: fmt.Errorf("returned after its context had ended: %w", context.Cause(inside))}
