@@ -192,7 +192,7 @@ func (e *Event) published() (rec Record, err error) {
 	if err != nil {
 		return rec, fmt.Errorf("write the event as a record: %w", err)
 	}
-	rec = e.record()
+	rec = e.Record()
 	for _, h := range written {
 		rec.Headers = append(rec.Headers, Header{Name: string(h.Key), Value: h.Value})
 	}
