@@ -109,6 +109,7 @@
 //	attempts      retry.go: how often an event failed, crashed or broke its transaction
 //	letters       deadletter.go, park.go, unreadable.go, deadletter_send.go
 //	redriver      redrive.go, and park.go: letters that are handled again
+//	memorized     completed.go: what need not go to the database, by Config.Completed
 //	fences        lease.go, fence.go, do.go, fence_event.go, recover.go: effects outside
 //
 // A member is what the configuration says; it does not change, and all of them read it.
@@ -117,9 +118,10 @@
 //
 // What knows neither events nor handlers is not among them. In internal/ stand verdict (how
 // an event may be claimed), fence (leases), memory (what a process remembers), progress
-// (marks in the database), transaction and statement (how the database is spoken to) and
-// sqlstate (whose failure a code is); beside this package retention and audit, which look
-// after the claims, and ../internal/claims, which all of them know.
+// (marks in the database), completed (what a memory of applied events is bound to),
+// transaction and statement (how the database is spoken to) and sqlstate (whose failure a
+// code is); beside this package retention and audit, which look after the claims, and
+// ../internal/claims, which all of them know.
 //
 // There are more than 25 files all the same. To cut further was measured, by the names that
 // would cross a wall in either direction: letters 60 and 101, effects outside 16 and 113,

@@ -51,7 +51,7 @@ var large = map[thing]size{
 	{"cmd/outboxctl", ""}: {files: 53, lines: 5050},
 	// An event's one path reads claims, window, fence and letter of one delivery: what would
 	// cross a wall was measured, and stands in its doc.go.
-	{"consumer", ""}: {files: 34, lines: 6324},
+	{"consumer", ""}: {files: 35, lines: 6500},
 	// What begins at a rebalance ends with it.
 	{"consumer/saramagroup", "member"}: {methods: 27, files: 4},
 	// The exported commands of a migration, and of the rights, which have two fields.
