@@ -101,7 +101,7 @@ func (m *memorized) entry(bound map[string]completed.Life, it *item) (entry Comp
 	if !ok {
 		return CompletedEntry{}, false
 	}
-	return CompletedEntry{Key: completed.Key(m.group, it.id), Value: life.Value(it.fingerprint)}, true
+	return CompletedEntry{Key: completed.Key(m.group, it.id), Value: life.Value(it.id, it.fingerprint)}, true
 }
 
 // unknown settles the items that are known, and returns the others.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -136,9 +137,9 @@ func (c *Cache) do(caller context.Context, fill func(context.Context, redis.Pipe
 		p := c.client.Pipeline()
 		fill(ctx, p)
 		answers, err := p.Exec(ctx)
-		var said redis.Error // an answer: nil, or a refusal
+		var said redis.Error // an answer: nil, or a refusal, which one of the commands has; else it is of the login
 		switch {
-		case err == nil || errors.As(err, &said):
+		case err == nil, errors.As(err, &said) && slices.ContainsFunc(answers, func(a redis.Cmder) bool { return a.Err() != nil }):
 			return answers, nil
 		case caller.Err() != nil:
 			return nil, errCaller

@@ -27,14 +27,15 @@ type Life struct {
 	Forgotten int64
 }
 
-// bound is how many bytes of a value say of which life it is.
+// bound is how many bytes of a value say of which life, and which event, it is.
 const bound = 16
 
 // Key is where an event is remembered that was claimed under an id.
 func Key(group string, id uuid.UUID) string { return group + ":" + id.String() }
 
-// Value is what is remembered of an event: 16 bytes for its life, 16 for its content.
-func (l Life) Value(f record.Fingerprint) string {
-	life := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %d %d", l.History, l.Tables, l.Group, l.Class, l.Registered.UnixMicro(), l.Forgotten))
+// Value is what is remembered of an event: 16 bytes for its life and its id, so that the answer to
+// another question is none to this one, and 16 for its content.
+func (l Life) Value(id uuid.UUID, f record.Fingerprint) string {
+	life := sha256.Sum256(fmt.Appendf(nil, "%x %q %q %q %q %d %d", id[:], l.History, l.Tables, l.Group, l.Class, l.Registered.UnixMicro(), l.Forgotten))
 	return string(life[:bound]) + string(f[:])
 }

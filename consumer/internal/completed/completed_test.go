@@ -23,8 +23,8 @@ func life(t *rapid.T) completed.Life {
 	}
 }
 
-// TestValuesTellLivesApart: the values of two events are equal exactly when life and
-// content are.
+// TestValuesTellLivesApart: two values are equal exactly when life, event and content
+// are.
 func TestValuesTellLivesApart(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := life(t), life(t)
@@ -36,12 +36,17 @@ func TestValuesTellLivesApart(t *testing.T) {
 		if rapid.Bool().Draw(t, "same content") {
 			g = f
 		}
-		require.Equal(t, a == b && f == g, a.Value(f) == b.Value(g), "%+v %+v", a, b)
+		var id, other uuid.UUID
+		id[0], other[0] = rapid.Byte().Draw(t, "event"), rapid.Byte().Draw(t, "other event")
+		if rapid.Bool().Draw(t, "same event") {
+			other = id
+		}
+		require.Equal(t, a == b && f == g && id == other, a.Value(id, f) == b.Value(other, g), "%+v %+v", a, b)
 	})
 }
 
 func TestKeyOfAGroup(t *testing.T) {
 	id := uuid.MustParse("01890a5d-ac96-774b-bcce-b302099a8057")
 	require.Equal(t, "billing:01890a5d-ac96-774b-bcce-b302099a8057", completed.Key("billing", id))
-	require.Len(t, completed.Life{}.Value(record.Fingerprint{}), 32)
+	require.Len(t, completed.Life{}.Value(id, record.Fingerprint{}), 32)
 }
