@@ -137,15 +137,21 @@ func (c *Cache) do(caller context.Context, fill func(context.Context, redis.Pipe
 		p := c.client.Pipeline()
 		fill(ctx, p)
 		answers, err := p.Exec(ctx)
-		var said redis.Error // an answer: nil, or a refusal, which one of the commands has; else it is of the login
 		switch {
-		case err == nil, errors.As(err, &said) && slices.ContainsFunc(answers, func(a redis.Cmder) bool { return a.Err() != nil }):
+		case err == nil || answered(answers, err):
 			return answers, nil
 		case caller.Err() != nil:
 			return nil, errCaller
 		}
 		return nil, err
 	})
+}
+
+// answered reports whether an error is what Redis has said to one of the commands, nil or a
+// refusal, and not to the login before them, when none has got an answer.
+func answered(answers []redis.Cmder, err error) bool {
+	var said redis.Error
+	return errors.As(err, &said) && slices.ContainsFunc(answers, func(a redis.Cmder) bool { return a.Err() != nil })
 }
 
 // failed counts entries, and says so now and then.
