@@ -13,24 +13,24 @@
 //
 //   - an entry is written after the COMMIT of its effect was acknowledged, never before;
 //   - its value says of which content it is, in which history of the database the effect was
-//     committed (system identifier, timeline, start of the server), to which tables and registration of
-//     its class it belongs, and how many claims an operator has made the group forget. Entries with
-//     another value are as if they were not there;
+//     committed (system identifier, timeline, start of the server), to which tables and to which
+//     registration of its class it belongs, and how many claims an operator has made the group
+//     forget. Entries with another value are as if they were not there;
 //   - it goes no later than one window of its class after the event was applied;
 //   - it is asked only within a session of package saramagroup (or of whoever calls
 //     consumer.Router.BeginProgress), whose offsets follow a check of the database's history;
-//   - late and future events, classes by arrival, replays and repairs are PostgreSQL's alone, and so are
-//     redrives, consumer.Do and consumer.Processor.Claim.
+//   - late and future events, classes by arrival, replays and repairs are PostgreSQL's alone,
+//     and so are redrives, consumer.Do and consumer.Processor.Claim.
 //
 // What Redis itself must not do is answer with what nobody has written: two programs that write the
 // same keys otherwise than by this package are not protected from one another.
 //
 // # Cost
 //
-// One pipelined look-up for each call of a handler's delivery, so one for a batch, and one write of what
-// was applied. An entry takes about 150 bytes of Redis for a group of ten letters. Config.Timeout bounds each
-// round trip; after five failures in a row Redis is left alone for a second, and one question tries it
-// again.
+// One pipelined look-up before each delivery, which is one for a batch, and one pipelined write
+// behind it, of what was applied. An entry takes about 150 bytes of Redis. Config.Timeout bounds
+// each round trip; after five failures in a row Redis is left alone for a second, and then one
+// question tries it. go-redis writes a line to stderr for each connection that it cannot make.
 //
 // # Ownership
 //
