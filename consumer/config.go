@@ -77,6 +77,10 @@ type Config struct {
 	// order; the first counts that takes a record for its own. [record.CloudEvents] and
 	// [record.DebeziumOutbox] have one. Default: such records are malformed.
 	Readers []RecordReader
+	// Completed, if not nil, is asked whether a record's event was applied before the database is,
+	// and told of those that were: package redisfast. Only within a session of a group
+	// ([Router.BeginProgress], as saramagroup has them). Default nil: nobody is asked.
+	Completed Completed
 	// Handled is told of each call of a handler, also of one that failed: for how
 	// long it ran; of a set, once. It must return at once and be safe for concurrent
 	// use; consumerprom.Collector has one. May be nil.

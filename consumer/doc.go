@@ -91,9 +91,9 @@
 // The caller owns the pool and closes it. The package starts no goroutine but one for each
 // call of a handler, and the heartbeat of a lease, and waits for both, except for a handler
 // that does not return ([Processor.StuckHandlers]). It keeps no state between deliveries but
-// the floors that it has read, for ten seconds, and what package memory counts. It knows no
-// Kafka client: the package saramagroup feeds it from a sarama consumer group, and any other
-// receiver calls [Router.HandleRecord] or builds an [Event] itself.
+// the floors and registrations that it has read, for ten seconds, and what package memory
+// counts. It knows no Kafka client: the package saramagroup feeds it from a sarama consumer
+// group, and any other receiver calls [Router.HandleRecord] or builds an [Event] itself.
 //
 // # Where things are
 //
@@ -110,6 +110,7 @@
 //	attempts      retry.go: how often an event failed, crashed or broke its transaction
 //	letters       deadletter.go, park.go, unreadable.go, deadletter_send.go
 //	redriver      redrive.go, and park.go: letters that are handled again
+//	memorized     completed.go: what need not go to the database, by Config.Completed
 //	fences        lease.go, fence.go, do.go, fence_event.go, recover.go: effects outside
 //
 // A member is what the configuration says; it does not change, and all of them read it.
@@ -118,9 +119,10 @@
 //
 // What knows neither events nor handlers is not among them. In internal/ stand verdict (how
 // an event may be claimed), fence (leases), memory (what a process remembers), progress
-// (marks in the database), transaction and statement (how the database is spoken to) and
-// sqlstate (whose failure a code is); beside this package retention and audit, which look
-// after the claims, and ../internal/claims, which all of them know.
+// (marks in the database), completed (what a memory of applied events is bound to),
+// transaction and statement (how the database is spoken to) and sqlstate (whose failure a
+// code is); beside this package retention and audit, which look after the claims, and
+// ../internal/claims, which all of them know.
 //
 // There are more than 25 files all the same. To cut further was measured, by the names that
 // would cross a wall in either direction: letters 60 and 101, effects outside 16 and 113,

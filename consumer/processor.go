@@ -31,6 +31,7 @@ type Processor struct {
 	attempts attempts
 	breaks   breaks
 	letters  letters
+	memory   memorized
 }
 
 // member is one process of a group: what its configuration says. Nothing of it changes.
@@ -101,6 +102,7 @@ func newProcessor(cfg Config, classes []Class) *Processor {
 	p.windows.member, p.windows.classes, p.windows.skew = &p.member, classes, cfg.Skew
 	p.marks.member, p.marks.windows = &p.member, &p.windows
 	p.calls.member, p.attempts.member = &p.member, &p.member
+	p.memory.member, p.memory.windows, p.memory.marks, p.memory.of = &p.member, &p.windows, &p.marks, cfg.Completed
 	p.letters.member, p.letters.windows, p.letters.clock = &p.member, &p.windows, time.Now
 	p.letters.most, p.letters.mostKeys = maxParkedLetters, maxParkedKeys
 	return p

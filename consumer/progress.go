@@ -79,14 +79,16 @@ type marks struct {
 	windows    *windows
 	ages       memory.Ages
 	known      memory.Marks
-	attended   atomic.Bool    // a member of the group runs on it
-	stream     memory.Instant // stream time as far as this process has seen it
+	session    atomic.Pointer[string] // the history with which it has begun; nil: there is none
+	attended   atomic.Bool            // a member of the group runs on it
+	stream     memory.Instant         // stream time as far as this process has seen it
 	reads      memory.Reads
 	savedAlone atomic.Int64 // when the stream time of events without Source was saved, Unix ms
 }
 
 // end closes what a session had open.
 func (m *marks) end(ctx context.Context, given []Mark) error {
+	m.session.Store(nil)
 	row := m.rowsOf(given)
 	crashed := make(map[memory.Life]bool, len(given))
 	for _, g := range given {
@@ -121,8 +123,14 @@ func (m *marks) save(ctx context.Context, history string, given []Mark, begins b
 	}
 	counted := m.ages.Take()
 	if err := m.saveProgress(ctx, history, row, counted); err != nil {
+		if errors.Is(err, ErrHistory) {
+			m.session.Store(nil)
+		}
 		m.ages.Merge(counted)
 		return fmt.Errorf("save progress: %w", err)
+	}
+	if begins {
+		m.session.Store(&history)
 	}
 	for _, g := range given {
 		m.stream.Raise(g.FinishedTime)

@@ -176,7 +176,7 @@ func (r *Router) handle(ctx context.Context, ev Event) Delivery {
 	}
 	it := r.processor.newItem(ev)
 	it.handler = h
-	r.steps.deliver(ctx, []*item{it})
+	r.processor.memory.deliver(ctx, []*item{it}, r.steps.deliver)
 	return it.delivery
 }
 
@@ -261,7 +261,7 @@ func (r *Router) HandleBatch(ctx context.Context, evs []Event) []Delivery {
 		all[i].handler = h
 		good = append(good, all[i])
 	}
-	r.steps.deliver(ctx, good)
+	r.processor.memory.deliver(ctx, good, r.steps.deliver)
 	deliveries := make([]Delivery, len(evs))
 	for i, it := range all {
 		if deliveries[i] = it.delivery; it.delivery.Err != nil {

@@ -34,7 +34,8 @@ type consumerGroup struct {
 
 	consumers         []*consumerProcess
 	events, dead      int
-	calls             int // events whose effect is a charge, and that can be applied
+	redis             string // address of the Redis in front of the claim; empty: none
+	calls             int    // events whose effect is a charge, and that can be applied
 	operator          *pgxpool.Pool
 	redrives          int // of letters that were asked for
 	mended            int // events of dead letters that were mended and redriven
@@ -69,7 +70,7 @@ func newConsumerGroupIn(w, outside *environment, seed uint64) *consumerGroup {
 func (g *consumerGroup) task(kafkaGroup string, fail int, crash string) task {
 	return task{
 		DSN: g.dsn, Provider: g.outside.dsn(billingLogin), Brokers: g.w.brokers, Topic: g.w.topic(), Group: g.group, Kafka: kafkaGroup,
-		Seed: g.rng.Uint64(), Fail: fail, Crash: crash, Window: g.window,
+		Seed: g.rng.Uint64(), Fail: fail, Crash: crash, Window: g.window, Redis: g.redis,
 	}
 }
 

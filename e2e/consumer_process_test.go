@@ -46,6 +46,7 @@ type task struct {
 	Version  int           // of the program in TestConsumerMoves: 1 or 2; 0 elsewhere
 	Defect   string        // that is built in, see brokenConsumer
 	Refusing string        // event type whose late events become letters
+	Redis    string        // address of the Redis in front of the claim; empty: none
 }
 
 // body is the payload of the events. Dead ones can never be applied; those with
@@ -84,12 +85,12 @@ type consumerProgram struct {
 }
 
 func (c *consumerProgram) run(ctx context.Context) error {
-	conf, err := pgxpool.ParseConfig(c.DSN)
+	dsn, err := pgxpool.ParseConfig(c.DSN)
 	if err != nil {
 		return err
 	}
-	conf.MaxConns = 12
-	if c.pool, err = pgxpool.NewWithConfig(ctx, conf); err != nil {
+	dsn.MaxConns = 12
+	if c.pool, err = pgxpool.NewWithConfig(ctx, dsn); err != nil {
 		return err
 	}
 	defer c.pool.Close()
@@ -98,8 +99,16 @@ func (c *consumerProgram) run(ctx context.Context) error {
 	}
 	defer c.provider.Close()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	conf := c.config()
+	if c.Redis != "" {
+		end, err := c.remember(log, &conf)
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
 	for c.processor == nil {
-		c.processor, err = consumer.New(ctx, c.config())
+		c.processor, err = consumer.New(ctx, conf)
 		if err != nil && wait(ctx, 50*time.Millisecond) != nil {
 			return nil
 		}

@@ -2,7 +2,7 @@
 # Brings what `make test` needs, or, as `scripts/deps.sh stack`, what `make stack`
 # needs: Java and Maven, because the stack fetches its servers by itself.
 #
-# Checks Go, a C compiler (for -race), Java, Maven, PgBouncer and PostgreSQL; fetches the
+# Checks Go, a C compiler (for -race), Java, Maven, PgBouncer, Redis and PostgreSQL; fetches the
 # jars of Kafka and newer PostgreSQLs into the cache, the modules that each of ours
 # requires, and the tools of the Makefile into .bin. What is missing from the system is installed with apt-get for root on
 # Debian, and otherwise named. Running it again when all is there takes a second
@@ -55,6 +55,7 @@ check_system() {
   [ "$want" = all ] || return 0
   command -v cc >/dev/null || need "a C compiler, which the race detector and sqlc need" gcc libc6-dev
   command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || need "PgBouncer, for the tests of poolers" pgbouncer
+  command -v redis-server >/dev/null || need "Redis, for the tests of redisfast" redis-server
 }
 
 # may_install: root on a system with apt-get.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/consumer/saramagroup"
 )
@@ -20,7 +21,8 @@ type Collector struct {
 	database   *database                  // nil: not asked
 	types      map[string]map[string]bool // event types that have a histogram, by group
 
-	handlers *prometheus.HistogramVec
+	handlers  *prometheus.HistogramVec
+	completed func() consumer.CompletedStats // nil: there is none
 }
 
 // New returns a collector that has been told nothing.
@@ -57,6 +59,9 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range databaseDescs {
 		ch <- d
 	}
+	for _, d := range completedDescs {
+		ch <- d
+	}
 	c.handlers.Describe(ch)
 }
 
@@ -71,6 +76,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 func (c *Collector) collect(ch chan<- prometheus.Metric) (_ *database, reported bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.completed != nil {
+		collectCompleted(ch, c.completed())
+	}
 	now := time.Now()
 	for _, s := range c.groups {
 		collectGroup(ch, s, now)

@@ -121,6 +121,23 @@ func report() retention.Report {
 	}
 }
 
+func TestMetricsOfCompleted(t *testing.T) {
+	c := consumerprom.New()
+	require.Empty(t, series(page(t, c)), "there is none")
+	c.Completed(func() consumer.CompletedStats {
+		return consumer.CompletedStats{Hits: 1, Misses: 2, Stale: 3, Errors: 4, Unasked: 5, Remembered: 6, Forgone: 7}
+	})
+	require.ElementsMatch(t, []string{
+		`onceward_consumer_completed_lookups_total{result="hit"} 1`,
+		`onceward_consumer_completed_lookups_total{result="miss"} 2`,
+		`onceward_consumer_completed_lookups_total{result="stale"} 3`,
+		`onceward_consumer_completed_lookups_total{result="error"} 4`,
+		`onceward_consumer_completed_lookups_total{result="unasked"} 5`,
+		`onceward_consumer_completed_writes_total{result="kept"} 6`,
+		`onceward_consumer_completed_writes_total{result="forgone"} 7`,
+	}, series(page(t, c)))
+}
+
 func TestMetricsOfRetention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := consumerprom.New()

@@ -16,6 +16,10 @@
 //	c.FromDatabase(pool)
 //	in, err := consumer.New(ctx, consumer.Config{Handled: c.Handled, …})
 //
+// What a memory of applied events (package redisfast) was asked is shown by
+//
+//	c.Completed(fast.Stats)
+//
 // # What it shows
 //
 // The names begin with onceward_consumer_. Those of a group have the label

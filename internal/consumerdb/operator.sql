@@ -239,7 +239,8 @@ WITH adopted AS (
   INSERT INTO onceward.dedup_windows AS w (consumer_group, class, time_window, floor, late, replay, keyed, bucket)
   VALUES (@consumer_group, @class, @time_window, @floor, @late, @replay, @keyed, @bucket)
   ON CONFLICT (consumer_group, class) DO UPDATE
-  SET floor = LEAST(w.floor, EXCLUDED.floor), raised_at = pg_catalog.clock_timestamp(), retired_at = NULL
+  SET floor = LEAST(w.floor, EXCLUDED.floor), raised_at = pg_catalog.clock_timestamp(), retired_at = NULL,
+    registered_at = CASE WHEN w.retired_at IS NULL THEN w.registered_at ELSE pg_catalog.clock_timestamp() END
   RETURNING floor
 ), kept AS (
   INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)

@@ -9,7 +9,8 @@ SELECT dropped_before FROM onceward.dedup_horizon;
 -- name: RegisterWindow :exec
 -- RegisterWindow makes a class of a group, or brings one that is there back into use, with the window and the buckets that were
 -- decided on under the lock. The floor of a class that is there is never lowered; one that was retired did not hold partitions
--- back, so that its floor must not lie below those that are left. What an operator may change is not changed.
+-- back, so that its floor must not lie below those that are left, and is another registration. What an operator may change is
+-- not changed.
 INSERT INTO onceward.dedup_windows AS w (consumer_group, class, time_window, floor, late, replay, keyed, bucket)
 VALUES (@consumer_group, @class, @time_window, @floor, @late, @replay, @keyed, @bucket)
 ON CONFLICT (consumer_group, class) DO UPDATE
@@ -17,6 +18,7 @@ SET time_window = EXCLUDED.time_window, retired_at = NULL,
     bucket = COALESCE(w.bucket, EXCLUDED.bucket),
     old_bucket = CASE WHEN w.bucket IS NULL THEN w.time_window ELSE w.old_bucket END,
     old_until = CASE WHEN w.bucket IS NULL THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) (w.time_window OPERATOR(pg_catalog.*) 2) OPERATOR(pg_catalog.+) interval '1 day' ELSE w.old_until END,
+    registered_at = CASE WHEN w.retired_at IS NULL THEN w.registered_at ELSE pg_catalog.clock_timestamp() END,
     floor = CASE WHEN w.retired_at IS NULL THEN w.floor ELSE GREATEST(w.floor, sqlc.arg(oldest)::pg_catalog.timestamptz) END,
     raised_at = CASE WHEN w.retired_at IS NULL THEN w.raised_at ELSE pg_catalog.clock_timestamp() END;
 
@@ -28,6 +30,16 @@ SELECT class, floor, late, replay, keyed, retired_at, old_until,
   COALESCE(EXTRACT(epoch FROM old_bucket) OPERATOR(pg_catalog.*) 1000000, 0)::bigint AS old_bucket_us,
   pg_catalog.now()::pg_catalog.timestamptz AS tx_time, pg_catalog.clock_timestamp()::pg_catalog.timestamptz AS clock
 FROM onceward.dedup_windows WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group;
+
+-- name: Registrations :many
+-- Registrations reads when each class that is in use was registered, how many claims the group was made to forget, and which
+-- tables these are: those of another database, or of a dump that was restored, have other oids.
+SELECT w.class, w.registered_at,
+  ((SELECT d.oid::pg_catalog.text FROM pg_catalog.pg_database d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+    OPERATOR(pg_catalog.||) '/' OPERATOR(pg_catalog.||) ('onceward.processed_events'::pg_catalog.regclass::pg_catalog.oid)::pg_catalog.text)::pg_catalog.text AS tables,
+  (SELECT pg_catalog.count(*) FROM onceward.consumer_actions a
+  WHERE a.action OPERATOR(pg_catalog.=) 'processed forget' AND a.consumer_group OPERATOR(pg_catalog.=) @consumer_group) AS forgotten
+FROM onceward.dedup_windows w WHERE w.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND w.retired_at IS NULL;
 
 -- name: AttachedDays :many
 -- AttachedDays lists the partitions of processed_events that take claims, by name.

@@ -209,6 +209,7 @@ SET time_window = EXCLUDED.time_window, retired_at = NULL,
     bucket = COALESCE(w.bucket, EXCLUDED.bucket),
     old_bucket = CASE WHEN w.bucket IS NULL THEN w.time_window ELSE w.old_bucket END,
     old_until = CASE WHEN w.bucket IS NULL THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) (w.time_window OPERATOR(pg_catalog.*) 2) OPERATOR(pg_catalog.+) interval '1 day' ELSE w.old_until END,
+    registered_at = CASE WHEN w.retired_at IS NULL THEN w.registered_at ELSE pg_catalog.clock_timestamp() END,
     floor = CASE WHEN w.retired_at IS NULL THEN w.floor ELSE GREATEST(w.floor, $9::pg_catalog.timestamptz) END,
     raised_at = CASE WHEN w.retired_at IS NULL THEN w.raised_at ELSE pg_catalog.clock_timestamp() END
 `
@@ -227,7 +228,8 @@ type RegisterWindowParams struct {
 
 // RegisterWindow makes a class of a group, or brings one that is there back into use, with the window and the buckets that were
 // decided on under the lock. The floor of a class that is there is never lowered; one that was retired did not hold partitions
-// back, so that its floor must not lie below those that are left. What an operator may change is not changed.
+// back, so that its floor must not lie below those that are left, and is another registration. What an operator may change is
+// not changed.
 func (q *Queries) RegisterWindow(ctx context.Context, arg RegisterWindowParams) error {
 	_, err := q.db.Exec(ctx, registerWindow,
 		arg.ConsumerGroup,
@@ -241,6 +243,49 @@ func (q *Queries) RegisterWindow(ctx context.Context, arg RegisterWindowParams) 
 		arg.Oldest,
 	)
 	return err
+}
+
+const registrations = `-- name: Registrations :many
+SELECT w.class, w.registered_at,
+  ((SELECT d.oid::pg_catalog.text FROM pg_catalog.pg_database d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+    OPERATOR(pg_catalog.||) '/' OPERATOR(pg_catalog.||) ('onceward.processed_events'::pg_catalog.regclass::pg_catalog.oid)::pg_catalog.text)::pg_catalog.text AS tables,
+  (SELECT pg_catalog.count(*) FROM onceward.consumer_actions a
+  WHERE a.action OPERATOR(pg_catalog.=) 'processed forget' AND a.consumer_group OPERATOR(pg_catalog.=) $1) AS forgotten
+FROM onceward.dedup_windows w WHERE w.consumer_group OPERATOR(pg_catalog.=) $1 AND w.retired_at IS NULL
+`
+
+type RegistrationsRow struct {
+	Class        string
+	RegisteredAt time.Time
+	Tables       string
+	Forgotten    int64
+}
+
+// Registrations reads when each class that is in use was registered, how many claims the group was made to forget, and which
+// tables these are: those of another database, or of a dump that was restored, have other oids.
+func (q *Queries) Registrations(ctx context.Context, consumerGroup string) ([]RegistrationsRow, error) {
+	rows, err := q.db.Query(ctx, registrations, consumerGroup)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RegistrationsRow
+	for rows.Next() {
+		var i RegistrationsRow
+		if err := rows.Scan(
+			&i.Class,
+			&i.RegisteredAt,
+			&i.Tables,
+			&i.Forgotten,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const wasUnreadable = `-- name: WasUnreadable :one

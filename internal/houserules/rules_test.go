@@ -3,6 +3,7 @@ package houserules_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -116,6 +117,24 @@ func TestAnEmbedderOfRelayPullsTheDriversAlone(t *testing.T) {
 		"golang.org/x/sys",
 		"golang.org/x/text",
 	}, modules)
+}
+
+// Redis is linked by who imports consumer/redisfast, and by nobody else.
+func TestConsumersDoNotLinkRedis(t *testing.T) {
+	ofRedis := func(pkg string) (found []string) {
+		modules, err := houserules.Modules(t.Context(), root, pkg)
+		require.NoError(t, err)
+		for _, m := range modules {
+			if strings.Contains(m, "redis") || strings.Contains(m, "breaker") {
+				found = append(found, m)
+			}
+		}
+		return found
+	}
+	for _, pkg := range []string{"consumer", "consumer/saramagroup", "consumer/consumerprom", "consumer/retention", "relay", "cmd/relay", "cmd/outboxctl"} {
+		require.Empty(t, ofRedis(pkg), pkg)
+	}
+	require.Equal(t, []string{"github.com/redis/go-redis/v9", "github.com/sony/gobreaker/v2"}, ofRedis("consumer/redisfast"))
 }
 
 func TestAPackageThatIsNotThereIsNamed(t *testing.T) {

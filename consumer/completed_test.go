@@ -1,0 +1,299 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/consumer/internal/memory"
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
+)
+
+func seen(of map[memory.AgeClass]memory.AgeCount) (n int64) {
+	for _, c := range of {
+		n += c.Seen
+	}
+	return n
+}
+
+// remembering is a Completed in memory, which counts how often it is called.
+type remembering struct {
+	of               map[string]CompletedEntry
+	asked, told      int
+	answer           func(known []bool) []bool // nil: as they are
+	keptInOneWriting int
+}
+
+func (r *remembering) Known(_ context.Context, entries []CompletedEntry) []bool {
+	r.asked++
+	known := make([]bool, len(entries))
+	for i, e := range entries {
+		known[i] = r.of[e.Key].Value == e.Value
+	}
+	if r.answer != nil {
+		return r.answer(known)
+	}
+	return known
+}
+
+func (r *remembering) Remember(_ context.Context, entries []CompletedEntry) {
+	r.told++
+	r.keptInOneWriting = len(entries)
+	for _, e := range entries {
+		if r.of == nil {
+			r.of = make(map[string]CompletedEntry)
+		}
+		r.of[e.Key] = e
+	}
+}
+
+// memorizing is a processor within a session, with the windows of a day, whose class was
+// registered when the script says.
+func memorizing(t *testing.T, classes ...Class) (*Processor, *remembering, *scripted) {
+	t.Helper()
+	columns := []uint32{pgtype.TextOID, pgtype.TimestamptzOID, pgtype.TextOID, pgtype.Int8OID}
+	p, s := scriptedProcessor(t, map[string]answer{"Registrations": {columns: columns, rows: [][]string{
+		{"*", "2026-01-02 03:04:05+00", "5/16385", "0"}, {"Timeless", "2026-01-02 03:04:05+00", "5/16385", "0"}}}})
+	var err error
+	p.windows.classes, err = CheckClasses(classes)
+	require.NoError(t, err)
+	known := &floors{of: make([]registered, len(p.windows.classes)), readAt: time.Now()}
+	for i := range known.of {
+		known.of[i].window = p.windows.classes[i].Window
+	}
+	p.windows.known.Store(known)
+	r := &remembering{}
+	p.memory.of = r
+	p.begins("1/00000001/1")
+	return p, r, s
+}
+
+// begins begins a session on a history.
+func (p *Processor) begins(history string) { p.marks.session.Store(&history) }
+
+// delivered is a delivery that ends as told, and says which items it got.
+func delivered(ending func(it *item)) (func(context.Context, []*item), *[]*item) {
+	var got []*item
+	return func(_ context.Context, items []*item) {
+		got = append(got, items...)
+		for _, it := range items {
+			ending(it)
+		}
+	}, &got
+}
+
+func processed(it *item) { it.delivery = Delivery{Outcome: Processed} }
+
+func (p *Processor) items(evs ...Event) (all []*item) {
+	for _, ev := range evs {
+		all = append(all, p.newItem(ev))
+	}
+	return all
+}
+
+func eventsNow(t *testing.T, n int) (evs []Event) {
+	t.Helper()
+	for range n {
+		ev := eventAt(t, time.Now())
+		var err error
+		ev.Key, err = outbox.NewKey("shop")
+		require.NoError(t, err)
+		evs = append(evs, ev)
+	}
+	return evs
+}
+
+// TestCompletedSavesDeliveries: one question and one entry for each event, in one call each,
+// however many there are; what is known is not delivered.
+func TestCompletedSavesDeliveries(t *testing.T) {
+	p, r, s := memorizing(t)
+	evs := eventsNow(t, 10)
+	deliver, got := delivered(processed)
+	p.memory.deliver(t.Context(), p.items(evs[:6]...), deliver)
+	require.Len(t, *got, 6)
+	again := p.items(evs...)
+	p.memory.deliver(t.Context(), again, deliver)
+	require.Len(t, *got, 10)
+	for i, it := range again {
+		require.Equal(t, i >= 6, it.delivery.Outcome == Processed, i)
+		require.Equal(t, i < 6, it.delivery.Outcome == Duplicate, i)
+	}
+	require.Equal(t, 2, r.asked)
+	require.Equal(t, 2, r.told)
+	require.Equal(t, 4, r.keptInOneWriting)
+	require.Len(t, s.asked, 1, "the database is asked for the registration, and that is remembered")
+	for key, e := range r.of {
+		require.Regexp(t, `^billing:`, key)
+		require.Equal(t, DefaultWindow, e.Keep)
+	}
+	require.EqualValues(t, 6, seen(p.marks.ages.Take()), "the advice on windows counts them")
+}
+
+// TestCompletedIsOptional: without one nothing is asked, nor without a session.
+func TestCompletedIsOptional(t *testing.T) {
+	for name, without := range map[string]func(p *Processor){
+		"no memory":  func(p *Processor) { p.memory.of = nil },
+		"no session": func(p *Processor) { p.marks.session.Store(nil) },
+	} {
+		p, r, s := memorizing(t)
+		without(p)
+		deliver, got := delivered(processed)
+		p.memory.deliver(t.Context(), p.items(eventsNow(t, 3)...), deliver)
+		require.Len(t, *got, 3, name)
+		require.Zero(t, r.asked+r.told+len(s.asked), name)
+	}
+}
+
+// TestCompletedAfterTheEnd: only what has ended as applied is remembered, for no longer than is
+// left of its window.
+func TestCompletedAfterTheEnd(t *testing.T) {
+	hour := func(ago int) Claim {
+		return Claim{Outcome: Duplicate, AppliedAt: time.Now().Add(-time.Duration(ago) * time.Hour)}
+	}
+	for name, c := range map[string]struct {
+		delivery Delivery
+		claim    Claim
+		keep     time.Duration // 0: not at all
+	}{
+		"applied":                    {Delivery{Outcome: Processed}, Claim{Outcome: Processed}, DefaultWindow},
+		"failed":                     {Delivery{Outcome: Processed, Err: errors.New("commit unknown")}, Claim{Outcome: Processed}, 0},
+		"not tried":                  {Delivery{Err: ErrHeldBack}, Claim{}, 0},
+		"given up":                   {Delivery{Outcome: DeadLettered}, Claim{Outcome: Processed}, 0},
+		"in progress":                {Delivery{Outcome: InProgress}, Claim{}, 0},
+		"mismatch":                   {Delivery{Outcome: DeadLettered}, Claim{Outcome: Mismatch, AppliedAt: time.Now()}, 0},
+		"a claim of before":          {Delivery{Outcome: Duplicate}, hour(100), DefaultWindow - 100*time.Hour},
+		"a claim from ahead":         {Delivery{Outcome: Duplicate}, hour(-1), DefaultWindow},
+		"a claim beyond its window":  {Delivery{Outcome: Duplicate}, hour(24 * 8), 0},
+		"a mark that has passed it":  {Delivery{Outcome: Duplicate}, Claim{Outcome: Duplicate}, 0},
+		"a letter that was redriven": {Delivery{Outcome: Duplicate}, Claim{Outcome: Duplicate}, 0},
+	} {
+		p, r, _ := memorizing(t)
+		deliver, _ := delivered(func(it *item) { it.delivery, it.claim = c.delivery, c.claim })
+		p.memory.deliver(t.Context(), p.items(eventsNow(t, 1)...), deliver)
+		if c.keep == 0 {
+			require.Empty(t, r.of, name)
+			continue
+		}
+		require.Len(t, r.of, 1, name)
+		for _, e := range r.of {
+			require.LessOrEqual(t, e.Keep, c.keep, name)
+			require.InDelta(t, c.keep, e.Keep, float64(time.Minute), name)
+		}
+	}
+}
+
+// TestCompletedIsBoundBefore: an effect that was committed on the history of before, which may be
+// lost, is not remembered of the one that has begun meanwhile.
+func TestCompletedIsBoundBefore(t *testing.T) {
+	p, _, _ := memorizing(t)
+	evs := eventsNow(t, 1)
+	deliver, got := delivered(func(it *item) {
+		p.begins("1/00000002/2")
+		processed(it)
+	})
+	p.memory.deliver(t.Context(), p.items(evs...), deliver)
+	p.memory.deliver(t.Context(), p.items(evs...), deliver)
+	require.Len(t, *got, 2, "the database is asked")
+	p.memory.deliver(t.Context(), p.items(evs...), deliver)
+	require.Len(t, *got, 2, "by now it has said so on this history")
+}
+
+// TestCompletedIsBoundToItsClaims: nothing is known of a class that was registered again, of
+// other tables, after a claim was forgotten, nor of another content.
+func TestCompletedIsBoundToItsClaims(t *testing.T) {
+	row := []string{"*", "2026-01-02 03:04:05+00", "5/16385", "0"}
+	for name, change := range map[string]func(p *Processor, row []string, ev *Event){
+		"nothing":          func(*Processor, []string, *Event) {},
+		"registered again": func(_ *Processor, row []string, _ *Event) { row[1] = "2026-01-02 03:04:06+00" },
+		"other tables":     func(_ *Processor, row []string, _ *Event) { row[2] = "5/16999" },
+		"forgotten":        func(_ *Processor, row []string, _ *Event) { row[3] = "1" },
+		"other history":    func(p *Processor, _ []string, _ *Event) { p.begins("1/00000002/1") },
+		"other content":    func(_ *Processor, _ []string, ev *Event) { ev.Payload = []byte("other") },
+		"other group":      func(p *Processor, _ []string, _ *Event) { p.group = "mail" },
+		"retired":          func(_ *Processor, row []string, _ *Event) { row[0] = "Other" },
+	} {
+		p, _, s := memorizing(t)
+		evs := eventsNow(t, 1)
+		deliver, got := delivered(processed)
+		p.memory.deliver(t.Context(), p.items(evs...), deliver)
+		now := append([]string{}, row...)
+		change(p, now, &evs[0])
+		s.mu.Lock()
+		a := s.script["Registrations"]
+		a.rows = [][]string{now}
+		s.script["Registrations"] = a
+		s.mu.Unlock()
+		p.memory.lives.Forget() // as ten seconds later
+		p.memory.deliver(t.Context(), p.items(evs...), deliver)
+		if name == "nothing" {
+			require.Len(t, *got, 1, name)
+			continue
+		}
+		require.Len(t, *got, 2, name)
+	}
+}
+
+// TestCompletedIsForOrdinaryEvents: what the database would have to look at before it judges is
+// its own.
+func TestCompletedIsForOrdinaryEvents(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(p *Processor, ev *Event)
+		asked  bool
+	}{
+		"ordinary":      {func(*Processor, *Event) {}, true},
+		"from no topic": {func(_ *Processor, ev *Event) { ev.Source = Source{} }, false},
+		"a repair":      {func(_ *Processor, ev *Event) { ev.RepairID = uuid.New() }, false},
+		"a replay":      {func(_ *Processor, ev *Event) { ev.ReplayID, ev.ReplayMode = uuid.New(), record.ReplayRedeliver }, false},
+		"by arrival":    {func(_ *Processor, ev *Event) { ev.Type = "Timeless" }, false},
+		"below the floor": {func(p *Processor, _ *Event) {
+			f := *p.windows.known.Load()
+			f.of = []registered{{floor: time.Now().Add(time.Hour), window: DefaultWindow}, f.of[1]}
+			p.windows.known.Store(&f)
+		}, false},
+		"far behind what was read": {func(p *Processor, ev *Event) {
+			p.marks.reads.Raise(ev.Source.Topic, ev.Source.Partition, time.Now().Add(DefaultWindow+time.Hour))
+		}, false},
+		"from the future":        {func(p *Processor, _ *Event) { p.windows.skew = -time.Hour }, false},
+		"the floor is not known": {func(p *Processor, _ *Event) { p.windows.forget() }, false},
+	} {
+		p, r, _ := memorizing(t, Class{Pattern: "*", Window: DefaultWindow}, Class{Pattern: "Timeless", Window: time.Hour, Keyed: ByArrival})
+		evs := eventsNow(t, 1)
+		c.change(p, &evs[0])
+		deliver, got := delivered(processed)
+		p.memory.deliver(t.Context(), p.items(evs...), deliver)
+		require.Len(t, *got, 1, name)
+		require.Equal(t, c.asked, r.asked == 1, name)
+		require.Equal(t, c.asked, r.told == 1, name)
+	}
+}
+
+// TestCompletedThatAnswersNothing: no answer, or one that is too short, says nothing.
+func TestCompletedThatAnswersNothing(t *testing.T) {
+	for name, answer := range map[string]func([]bool) []bool{
+		"none": func([]bool) []bool { return nil }, "too short": func(known []bool) []bool { return known[:1] },
+	} {
+		p, r, _ := memorizing(t)
+		evs := eventsNow(t, 3)
+		deliver, got := delivered(processed)
+		p.memory.deliver(t.Context(), p.items(evs...), deliver)
+		r.answer = answer
+		p.memory.deliver(t.Context(), p.items(evs...), deliver)
+		require.Len(t, *got, map[string]int{"none": 6, "too short": 5}[name], name)
+	}
+}
+
+// TestCompletedWithoutTheDatabase: when nobody says how the classes are registered, nobody is asked.
+func TestCompletedWithoutTheDatabase(t *testing.T) {
+	p, r, s := memorizing(t)
+	s.script["Registrations"] = answer{code: "42501"}
+	deliver, got := delivered(processed)
+	p.memory.deliver(t.Context(), p.items(eventsNow(t, 2)...), deliver)
+	require.Len(t, *got, 2)
+	require.Zero(t, r.asked+r.told)
+}
