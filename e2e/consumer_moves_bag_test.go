@@ -178,8 +178,12 @@ func (m *mover) discarded(reason string) func() bool {
 	}
 }
 
-// claimForgotten has the group apply an event once more.
+// claimForgotten has the group apply an event once more. A member that asks Redis may take
+// a copy for a duplicate for ten seconds more, and a replay not.
 func (m *mover) claimForgotten() bool {
+	if m.fast != nil {
+		return m.reprocess()
+	}
 	e := m.applied()
 	if e == nil || !m.command(operatorLogin, "processed", "forget", e.Key.String(), "--group", m.group) {
 		return false

@@ -25,6 +25,9 @@ func (m *mover) more(all map[string]func() bool) {
 	all["reprocessed in vain"] = m.reprocessedInVain
 	all["clock ahead"], all["future letters redriven"] = m.clockAhead, m.redriven("from-future")
 	all["late set"], all["late letters redriven"], all["late letter discarded"] = m.lateSet, m.redriven("late"), m.discarded("late")
+	if m.fast != nil {
+		all["Redis flushed"], all["Redis frozen"], all["Redis killed"], all["Redis put back"] = m.redisFlushed, m.redisFrozen, m.redisKilled, m.redisPutBack
+	}
 	if m.network != nil {
 		all["broker paused"], all["network fault"] = m.brokerPaused, m.networkFault
 		if m.second == nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/kafkaproxy"
+	"github.com/onceward/onceward/internal/redisserver"
 )
 
 // TestConsumerMoves: four members of a group, of two versions of the program, work
@@ -23,8 +24,9 @@ import (
 // quiet moments every event has each of its effects once, and once more for each
 // time that an operator ordered it; or one letter that says why it has not.
 //
-// SEED draws the moves and, in the short form, whether the database has a standby
-// that is promoted or snapshots that are restored; FOR is their length.
+// SEED draws the moves, whether there is Redis in front of the claims and, in the short
+// form, whether the database has a standby that is promoted or snapshots that are
+// restored; FOR is their length.
 // Without SEED each run has a schedule of its own.
 func TestConsumerMoves(t *testing.T) {
 	seed := seedOf(t)
@@ -71,6 +73,7 @@ type mover struct {
 	quiet       int
 	found       []string
 
+	fast        *redisserver.Server // in front of the claims; nil: there is none
 	network     *kafkaproxy.Network // between Kafka and its clients; nil: there is no such
 	broker      func() int          // the process id of Kafka
 	refusing    string              // event type whose late events become letters
@@ -110,6 +113,10 @@ func newMover(t *testing.T, version string, seed uint64, server, defect string) 
 	}
 	if seed%3 > 0 {
 		m.refusing = "Set"
+	}
+	if defect == "" && (seed/8%2 == 0) == (server == withStandby) { // the long form has one of each
+		m.fast = redisserver.Start(t)
+		m.redis = m.fast.Address()
 	}
 	m.window = movesWindow
 	m.w.execute(`ALTER TABLE effects ADD COLUMN name text NOT NULL DEFAULT 'effect';
@@ -323,6 +330,6 @@ func (m *mover) report() string {
 		kinds = append(kinds, fmt.Sprintf("%s %d", kind, m.counts[kind]))
 		total += m.counts[kind]
 	}
-	return fmt.Sprintf("seed %d, PostgreSQL %d: %d events, %d effects, letters %v; %d quiet moments; %d moves of %d kinds: %s; violations: %d",
-		m.seed, m.w.server.Version(), len(m.told), scalar[int](m.w, `SELECT count(*) FROM effects`), m.letters(), m.quiet, total, len(m.counts), strings.Join(kinds, ", "), len(m.found))
+	return fmt.Sprintf("seed %d, PostgreSQL %d, %s: %d events, %d effects, letters %v; %d quiet moments; %d moves of %d kinds: %s; violations: %d",
+		m.seed, m.w.server.Version(), m.fastSays(), len(m.told), scalar[int](m.w, `SELECT count(*) FROM effects`), m.letters(), m.quiet, total, len(m.counts), strings.Join(kinds, ", "), len(m.found))
 }
