@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/pgconf"
 	"github.com/onceward/onceward/internal/secret"
 )
@@ -43,6 +44,7 @@ const (
 	CodeSlotMissing        = "SLOT_MISSING"
 	CodeSlotLost           = "SLOT_LOST"
 	CodeLockHeld           = "LOCK_HELD"
+	CodeSlotTaken          = "SLOT_TAKEN"
 )
 
 // The other codes, for whoever reads them.
@@ -71,6 +73,15 @@ const (
 	codeSlotForeign        = "SLOT_FOREIGN"
 	codeSlotsExhausted     = "SLOTS_EXHAUSTED"
 )
+
+// SlotTaken says that a session which is of no relay holds a slot. It may end, and the
+// relay goes on then.
+func SlotTaken(slot string, pid int32, application, role string) *StartError {
+	return &StartError{Code: CodeSlotTaken, Passing: true,
+		What: fmt.Sprintf("slot %s is held by PID %d (application_name %q, role %q), which is no process of this relay: nothing is published, and what that session confirms is kept for the relay no more",
+			slot, pid, label.Short(application), label.Short(role)),
+		Cure: fmt.Sprintf("stop the program that runs there; where only its session is left, end that, as its role, as a superuser or with pg_signal_backend: SELECT pg_catalog.pg_terminate_backend(%d, 5000);", pid)}
+}
 
 // hbaType is the kind of line of pg_hba.conf that lets such a connection in.
 func hbaType(conf *pgconn.Config) string {

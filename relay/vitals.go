@@ -16,7 +16,7 @@ import (
 const (
 	WaitKafka       = "kafka"       // it acknowledges nothing, or cannot be reached
 	WaitPostgres    = "postgres"    // it cannot be reached, or ended the session
-	WaitSlot        = "slot"        // it is being made, behind open transactions
+	WaitSlot        = "slot"        // it is being made, behind open transactions; or a session of no relay holds it
 	WaitRoute       = "route"       // events of a route are held
 	WaitLetter      = "letter"      // a dead letter is being written
 	WaitTransaction = "transaction" // an open one pins the log
