@@ -123,7 +123,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	maintenance, stopMaintenance := context.WithCancel(ctx)
 	defer stopMaintenance()
 	if r.cfg.Postgres.MaintenanceDSNFile != "" {
-		done.Go(func() { maintain(maintenance, &r.cfg, r.counts, r.log) })
+		done.Go(func() { maintain(maintenance, &r.cfg, r.counts, r.vitals.report, r.log) })
 	}
 	err := r.publish(ctx, retry.New())
 	stopMaintenance()

@@ -81,6 +81,7 @@ var waitWords = map[string]string{
 	WaitTransaction: "an open transaction pins log that the relay does not need; end it, or find out why it is open",
 	WaitPaused:      "paused by an operator",
 	WaitHalted:      "halted: an operator is needed",
+	WaitMaintenance: "partitions are neither made nor dropped",
 	WaitSettings:    "this standby and the process that holds the slot are configured differently; give both the same relay.yaml",
 }
 

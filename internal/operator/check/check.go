@@ -169,7 +169,7 @@ func (r *run) postgres(ctx context.Context) {
 		name  string
 		check func(context.Context, *pgx.Conn, *relay.Config) Verdict
 	}{
-		{"release of the schema", release}, {"operator's words", words}, {"what processes say", said}, {"log kept for the slot", keepSize}, {"standbys of the slot", standbys},
+		{"maintenance login", maintenance}, {"release of the schema", release}, {"operator's words", words}, {"what processes say", said}, {"log kept for the slot", keepSize}, {"standbys of the slot", standbys},
 		{"partitions of today and ahead", partitionsAhead}, {"clock", clockSkew},
 	} {
 		r.ask(ctx, advice.name,
