@@ -19,7 +19,7 @@ import (
 // tried again at the next turn: a relay that publishes is worth more than one
 // that stopped because a partition could not be dropped. It returns when ctx
 // ends.
-func maintain(ctx context.Context, cfg *Config, counts *counts, report func(kind string, waits ...Wait), log *slog.Logger) {
+func maintain(ctx context.Context, cfg *Config, counts *counts, report func(string, ...Wait), log *slog.Logger) {
 	tick := time.NewTicker(cfg.Outbox.Partitions.Every)
 	defer tick.Stop()
 	for {
@@ -82,7 +82,7 @@ func CheckMaintenance(ctx context.Context, cfg *Config) error {
 	var may bool
 	err = conn.QueryRow(ctx, `SELECT CURRENT_USER::text, pg_catalog.pg_get_userbyid(c.relowner)::text, pg_catalog.pg_has_role(c.relowner, 'USAGE')
 		AND pg_catalog.has_schema_privilege(c.relowner, c.relnamespace, 'CREATE')
-		FROM pg_catalog.pg_class c WHERE c.oid = 'onceward.outbox'::pg_catalog.regclass`).Scan(&role, &owner, &may)
+		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'onceward' AND c.relname = 'outbox'`).Scan(&role, &owner, &may)
 	if err != nil {
 		return fmt.Errorf("look what the login of postgres.maintenance_dsn_file may do: %w", err)
 	}
