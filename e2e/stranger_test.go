@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -63,7 +64,9 @@ func TestAStrangerHoldsTheSlot(t *testing.T) {
 	require.Equal(t, 3, code)
 	require.Equal(t, 1, strings.Count(out, "! relay "+w.name), "it is said once: %s", out)
 
-	w.execute(`SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = $1`, w.slot())
+	printed := regexp.MustCompile(`SELECT pg_catalog\.pg_terminate_backend\(\d+, 5000\);`).FindString(out)
+	require.NotEmpty(t, printed, out)
+	w.execute(printed)
 	eventually(t, "the relay takes over", 30*time.Second, func() bool { return relay.logs("slot taken") })
 	require.Nil(t, waitsFor(t, relay, "slot"))
 	code, _ = checked(t, relay)
