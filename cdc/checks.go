@@ -84,7 +84,7 @@ func checkServer(ctx context.Context, conn *pgx.Conn, _ Config) error {
 		return &StartError{Code: codeVersion, What: fmt.Sprintf("the server has version %d, %d is the oldest supported", version/10000, pgconf.OldestServer/10000), Cure: "upgrade PostgreSQL"}
 	case standby:
 		return &StartError{Code: codeStandby, What: "the server is a standby; checkpoints cannot be written there", Passing: true,
-			Cure: "put the primary into the DSN, or target_session_attrs=read-write with all of them: " + dsnPlace}
+			Cure: "put the primary into the DSN, or target_session_attrs=read-write with all of them: " + DSNPlace}
 	case readOnly:
 		return readOnlyError(ctx, conn, role)
 	case walLevel != "logical":

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/pgconf"
 	"github.com/onceward/onceward/internal/secret"
 )
@@ -43,6 +44,7 @@ const (
 	CodeSlotMissing        = "SLOT_MISSING"
 	CodeSlotLost           = "SLOT_LOST"
 	CodeLockHeld           = "LOCK_HELD"
+	CodeSlotTaken          = "SLOT_TAKEN"
 )
 
 // The other codes, for whoever reads them.
@@ -72,6 +74,15 @@ const (
 	codeSlotsExhausted     = "SLOTS_EXHAUSTED"
 )
 
+// SlotTaken says that a session which is of no relay holds a slot. It may end, and the
+// relay goes on then.
+func SlotTaken(slot string, pid int32, application, role string) *StartError {
+	return &StartError{Code: CodeSlotTaken, Passing: true,
+		What: fmt.Sprintf("slot %s is held by PID %d (application_name %q, role %q), which is no process of this relay: nothing is published, and what that session confirms is kept for the relay no more",
+			slot, pid, label.Short(application), label.Short(role)),
+		Cure: fmt.Sprintf("stop the program that runs there; where only its session is left, end that, as its role, as a superuser or with pg_signal_backend: SELECT pg_catalog.pg_terminate_backend(%d, 5000);", pid)}
+}
+
 // hbaType is the kind of line of pg_hba.conf that lets such a connection in.
 func hbaType(conf *pgconn.Config) string {
 	if conf.TLSConfig == nil {
@@ -80,8 +91,8 @@ func hbaType(conf *pgconn.Config) string {
 	return "hostssl"
 }
 
-// dsnPlace says where a relay has its DSN from, and when it reads it.
-const dsnPlace = "the file of postgres.dsn_file (read at every connect), postgres.dsn or ONCEWARD_POSTGRES_DSN (read at the start)"
+// DSNPlace says where a relay has its DSN from, and when it reads it.
+const DSNPlace = "the file of postgres.dsn_file (read at every connect), postgres.dsn or ONCEWARD_POSTGRES_DSN (read at the start)"
 
 // ExplainConnect names what an operator can mend when a connection by conf fails.
 // No text that it returns holds the password, nor any part of a DSN that looks like
@@ -96,7 +107,7 @@ func ExplainConnect(err error, conf *pgconn.Config) error {
 	switch {
 	case pg.Code == "28P01":
 		return &StartError{Code: codeLogin, What: fmt.Sprintf("the server refused the password of role %q", user),
-			Cure: fmt.Sprintf("ALTER ROLE %q PASSWORD …, or put the right one into the DSN: "+dsnPlace, user), Err: err}
+			Cure: fmt.Sprintf("ALTER ROLE %q PASSWORD … (or CREATE ROLE, where there is none of that name), or put the right one into the DSN: "+DSNPlace, user), Err: err}
 	case pg.Code == "28000" && strings.Contains(pg.Message, "pg_hba.conf"):
 		return &StartError{Code: codeHBA, What: fmt.Sprintf("pg_hba.conf lets role %q not connect to database %q from here", user, database),
 			Cure: fmt.Sprintf("add a line `%s %s %s ADDRESS scram-sha-256` to pg_hba.conf and SELECT pg_catalog.pg_reload_conf();", hbaType(conf), database, user), Err: err}
@@ -105,13 +116,13 @@ func ExplainConnect(err error, conf *pgconn.Config) error {
 			Cure: fmt.Sprintf("CREATE ROLE %[1]q LOGIN REPLICATION …; or ALTER ROLE %[1]q LOGIN;", user), Err: err}
 	case pg.Code == "3D000":
 		return &StartError{Code: codeDatabaseMissing, What: fmt.Sprintf("database %q does not exist", database),
-			Cure: "name the database of the outbox in the DSN: " + dsnPlace, Err: err}
+			Cure: "name the database of the outbox in the DSN: " + DSNPlace, Err: err}
 	case pg.Code == "42501" && strings.Contains(pg.Message, "replication"), pg.Code == "42501" && strings.Contains(pg.Message, "WAL sender"):
 		return &StartError{Code: codeRole, What: fmt.Sprintf("role %q has no REPLICATION", user),
 			Cure: fmt.Sprintf("ALTER ROLE %q REPLICATION;", user), Err: err}
 	case pg.Code == "08P01" && (strings.Contains(pg.Message, "replication") || strings.Contains(pg.Message, "startup parameter")):
 		return &StartError{Code: codePooler, What: "what answers is a connection pooler, which cannot carry logical replication",
-			Cure: "put the address of PostgreSQL itself into the relay's DSN; the producers may keep the pooler: " + dsnPlace, Err: err}
+			Cure: "put the address of PostgreSQL itself into the relay's DSN; the producers may keep the pooler: " + DSNPlace, Err: err}
 	case pg.Code == "53300" && strings.Contains(pg.Message, "for role"):
 		return &StartError{Code: codeConnections, What: fmt.Sprintf("role %q has no connection left of its own limit", user), Passing: true,
 			Cure: fmt.Sprintf("ALTER ROLE %q CONNECTION LIMIT -1;", user), Err: err}

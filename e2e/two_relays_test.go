@@ -175,7 +175,7 @@ func otherSettings(t *testing.T) {
 		return code == 3 && strings.Contains(out, "not configured as the process that holds the slot") && strings.Contains(out, "kafka.mode is idempotent there")
 	})
 	_, out := checked(t, other)
-	require.Regexp(t, `warning +mode and routes +not those of the last session`, out)
+	require.Regexp(t, `warning +mode and routes +SETTINGS_CHANGED: not those of the last session`, out)
 	// Which of the standbys leads then is left to chance: the wrong one alone is left.
 	same.stop()
 	owner.stop()

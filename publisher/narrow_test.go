@@ -114,6 +114,23 @@ func TestRecordBeyondTheTopicsLimitIsPoison(t *testing.T) {
 	}, kfake.SeedTopics(1, "shop.order"))
 }
 
+// What is tried again is not refused by a figure of before: who tries has raised the limit
+// just now.
+func TestWhatIsTriedAgainHasTheLimitOfNow(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, c *cluster, cfg publisher.Config) {
+		c.setLimit("shop.order", 50_000)
+		p, acks := start(t, cfg)
+		large := event(1, "a", strings.Repeat("x", 60_000))
+		require.ErrorIs(t, p.Publish(t.Context(), large), publisher.ErrRecord)
+		c.setLimit("shop.order", 1_048_588)
+		require.ErrorIs(t, p.Publish(t.Context(), large), publisher.ErrRecord, "the figure is of this second")
+		large.Again = true
+		require.NoError(t, p.Publish(t.Context(), large))
+		require.NoError(t, p.Flush(t.Context()))
+		require.Equal(t, []uint64{1}, acks.all())
+	}, kfake.SeedTopics(1, "shop.order"))
+}
+
 // A limit lowered and raised while the publisher runs: seen at the next look,
 // and nothing is refused between.
 func TestLimitsAreWatched(t *testing.T) {

@@ -52,7 +52,7 @@ func (p *placer) place(ctx context.Context, ev Event) (*pending, error) {
 	if err := r.checkSize(p.settings.MaxMessageBytes); err != nil {
 		return nil, err
 	}
-	if err := p.fit(ctx, r, t, state); err != nil {
+	if err := p.fit(ctx, r, t, state, ev.Again); err != nil {
 		return nil, err
 	}
 	r.topic = t
@@ -202,14 +202,14 @@ func (p *placer) drain(ctx context.Context, t *topic) error {
 }
 
 // fit refuses a record that is beyond its topic's limit. That limit may have been
-// raised just now: an old figure is asked for again before it decides, and while
-// nobody answers the route waits.
-func (p *placer) fit(ctx context.Context, r *pending, t *topic, state *topicState) error {
+// raised just now: an old figure, or any where the record is tried again, is asked for
+// before it decides, and while nobody answers the route waits.
+func (p *placer) fit(ctx context.Context, r *pending, t *topic, state *topicState, again bool) error {
 	beyond := func() bool { return state.limit > 0 && r.size() > batchLimit(state.limit) }
 	if !beyond() {
 		return nil
 	}
-	if state.stale() {
+	if again || state.stale() {
 		if _, err := p.watcher.ask(ctx, t, p.failed, p.quit); err != nil {
 			return err
 		}

@@ -26,9 +26,9 @@ type Event struct {
 	// Replay is set on replays and becomes the headers replay-id, replay-mode
 	// and replay-group.
 	Replay *record.Replay
-	// RepairID, when not zero, becomes header repair-id: a gap repair made this
-	// copy.
+	// RepairID, when not zero, becomes header repair-id: a gap repair made this copy.
 	RepairID uuid.UUID
+	Again    bool // refused before; the limit of its topic may have been raised just now, and is asked first
 }
 
 const (

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
@@ -230,19 +232,28 @@ func (l *lookout) stay(ctx context.Context, row outboxdb.SaveHealthParams, owner
 	return err
 }
 
-// free reports whether nobody streams from the slot, or begins to.
-func (l *lookout) free(ctx context.Context) (free bool, err error) {
+// free reports whether nobody streams from the slot, or begins to; taken is a holder of
+// it that is no process of a relay, nil: there is none.
+func (l *lookout) free(ctx context.Context) (free bool, taken *cdc.StartError, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookoutLimit)
 	defer cancel()
+	slot := l.cfg.SlotName()
 	err = l.work(ctx, func(q *outboxdb.Queries) error {
-		pid, err := q.SlotActive(ctx, l.cfg.SlotName())
-		free = err == nil && pid == 0
+		pid, err := q.SlotActive(ctx, slot)
+		if free = err == nil && pid == 0; free || err != nil {
+			return err
+		}
+		who, err := q.SlotStranger(ctx, slot)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		taken = cdc.SlotTaken(slot, who.Pid, who.Application, who.Role)
 		return err
 	})
 	if err != nil {
-		return false, fmt.Errorf("look whether slot %s is free: %w", l.cfg.SlotName(), err)
+		return false, nil, fmt.Errorf("look whether slot %s is free: %w", slot, err)
 	}
-	return free, nil
+	return free, taken, nil
 }
 
 // relayState reads the relay's row of onceward.relay_state.

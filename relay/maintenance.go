@@ -3,8 +3,12 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/relay/retention"
@@ -15,12 +19,18 @@ import (
 // tried again at the next turn: a relay that publishes is worth more than one
 // that stopped because a partition could not be dropped. It returns when ctx
 // ends.
-func maintain(ctx context.Context, cfg *Config, counts *counts, log *slog.Logger) {
+func maintain(ctx context.Context, cfg *Config, counts *counts, report func(string, ...Wait), log *slog.Logger) {
 	tick := time.NewTicker(cfg.Outbox.Partitions.Every)
 	defer tick.Stop()
 	for {
-		if err := maintainOnce(ctx, cfg, counts, log); err != nil && ctx.Err() == nil {
+		began := time.Now()
+		switch err := maintainOnce(ctx, cfg, counts, log); {
+		case ctx.Err() != nil:
+		case err != nil:
 			log.ErrorContext(ctx, "partitions could not be maintained; it is tried again", "error", err, "in", cfg.Outbox.Partitions.Every)
+			report(WaitMaintenance, Wait{What: "partitions", Since: began, Detail: publicMaintenance(err)})
+		default:
+			report(WaitMaintenance)
 		}
 		select {
 		case <-tick.C:
@@ -30,12 +40,61 @@ func maintain(ctx context.Context, cfg *Config, counts *counts, log *slog.Logger
 	}
 }
 
-func maintainOnce(ctx context.Context, cfg *Config, counts *counts, log *slog.Logger) error {
+// publicMaintenance is why partitions cannot be maintained, in words of ours.
+func publicMaintenance(err error) string {
+	code, text := reason(StateBackoff, err)
+	if code == codeSession {
+		text = "the log has the reason"
+	}
+	return "partitions are neither made nor dropped: " + text
+}
+
+// connectMaintainer connects with the maintainer's role. Its errors name the key of that
+// DSN, and not of the relay's own.
+func connectMaintainer(ctx context.Context, cfg *Config) (*pgx.Conn, error) {
+	const key = "postgres.maintenance_dsn_file"
 	dsn, err := cfg.maintenanceDSN()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := Connect(ctx, dsn, cfg.SlotName())
+	var start *cdc.StartError
+	if errors.As(err, &start) {
+		of := *start
+		of.Cure = strings.ReplaceAll(of.Cure, cdc.DSNPlace, "the file of "+key+" (read at every round)")
+		err = &of
+	}
+	if err != nil {
+		return nil, fmt.Errorf("login of %s: %w", key, err)
+	}
+	return conn, nil
+}
+
+// CheckMaintenance connects as the maintenance of partitions does, and says whether it has
+// the rights to make them.
+func CheckMaintenance(ctx context.Context, cfg *Config) error {
+	conn, err := connectMaintainer(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	conn, err := Connect(ctx, dsn, cfg.SlotName())
+	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing was written
+	var role, owner string
+	var may bool
+	err = conn.QueryRow(ctx, `SELECT CURRENT_USER::text, pg_catalog.pg_get_userbyid(c.relowner)::text, pg_catalog.pg_has_role(c.relowner, 'USAGE')
+		AND pg_catalog.has_schema_privilege(c.relowner, c.relnamespace, 'CREATE')
+		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'onceward' AND c.relname = 'outbox'`).Scan(&role, &owner, &may)
+	if err != nil {
+		return fmt.Errorf("look what the login of postgres.maintenance_dsn_file may do: %w", err)
+	}
+	if !may {
+		return &cdc.StartError{Code: CodeMaintenance, What: fmt.Sprintf("role %q of postgres.maintenance_dsn_file is no member of %q, which owns onceward.outbox: it can make no partitions and drop none", role, owner),
+			Cure: fmt.Sprintf("name a login there that is a member of the maintainer's role: GRANT onceward_maintainer TO %q; (outboxctl migrate roles --side outbox --print has the roles)", role)}
+	}
+	return nil
+}
+
+func maintainOnce(ctx context.Context, cfg *Config, counts *counts, log *slog.Logger) error {
+	conn, err := connectMaintainer(ctx, cfg)
 	if err != nil {
 		return err
 	}

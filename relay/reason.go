@@ -27,6 +27,8 @@ const (
 	CodePostgres = "POSTGRES"
 	// CodeConfig: a setting is wrong, which a [*FieldError] names.
 	CodeConfig = "CONFIG"
+	// CodeMaintenance: the login that makes partitions may not.
+	CodeMaintenance = "MAINTENANCE_RIGHTS"
 	// CodeHalted: an operator has to decide about an event or a topic.
 	CodeHalted = "HALTED"
 	// CodeCheckpointTopic: the topic of exactly-once mode is not as it must be.

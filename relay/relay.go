@@ -123,7 +123,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	maintenance, stopMaintenance := context.WithCancel(ctx)
 	defer stopMaintenance()
 	if r.cfg.Postgres.MaintenanceDSNFile != "" {
-		done.Go(func() { maintain(maintenance, &r.cfg, r.counts, r.log) })
+		done.Go(func() { maintain(maintenance, &r.cfg, r.counts, r.vitals.report, r.log) })
 	}
 	err := r.publish(ctx, retry.New())
 	stopMaintenance()
@@ -213,10 +213,11 @@ func (r *Relay) halt(ctx context.Context, t *retry.Tries, last *owned, err error
 }
 
 // standBy waits until nobody holds the slot, and says so when somebody does. It
-// looks by the one connection that is kept; the server logs nothing of it. The
-// error says that it cannot look.
+// looks by the one connection that is kept; the server logs nothing of it. A holder that
+// is no process of a relay is what it waits for. The error says that it cannot look.
 func (r *Relay) standBy(ctx context.Context, held func()) error {
 	defer r.vitals.report(WaitSettings)
+	defer r.vitals.report(WaitSlot)
 	compared := time.Time{}
 	for pause := retry.Min; ; pause = min(2*pause, standbyWait) {
 		select {
@@ -224,11 +225,16 @@ func (r *Relay) standBy(ctx context.Context, held func()) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		free, err := r.lookout.free(ctx)
+		free, taken, err := r.lookout.free(ctx)
 		if free || err != nil {
 			return err
 		}
 		held()
+		var waits []Wait
+		if taken != nil {
+			waits = []Wait{{What: r.cfg.SlotName(), Since: time.Now(), Detail: taken.Error()}}
+		}
+		r.vitals.report(WaitSlot, waits...)
 		if time.Since(compared) >= compareEvery {
 			compared = time.Now()
 			r.lookout.compare(ctx, r.vitals.report)

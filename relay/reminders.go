@@ -75,12 +75,13 @@ func dueAt(said int) time.Duration {
 var waitWords = map[string]string{
 	WaitKafka:       "Kafka takes no events",
 	WaitPostgres:    "no session with PostgreSQL",
-	WaitSlot:        "the replication slot is not ready",
+	WaitSlot:        "the replication slot cannot be used yet",
 	WaitRoute:       "routes are held",
 	WaitLetter:      "a dead letter is being written",
 	WaitTransaction: "an open transaction pins log that the relay does not need; end it, or find out why it is open",
 	WaitPaused:      "paused by an operator",
 	WaitHalted:      "halted: an operator is needed",
+	WaitMaintenance: "partitions are neither made nor dropped",
 	WaitSettings:    "this standby and the process that holds the slot are configured differently; give both the same relay.yaml",
 }
 

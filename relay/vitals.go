@@ -3,6 +3,7 @@ package relay
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +17,7 @@ import (
 const (
 	WaitKafka       = "kafka"       // it acknowledges nothing, or cannot be reached
 	WaitPostgres    = "postgres"    // it cannot be reached, or ended the session
-	WaitSlot        = "slot"        // it is being made, behind open transactions
+	WaitSlot        = "slot"        // it is being made, behind open transactions; or a session of no relay holds it
 	WaitRoute       = "route"       // events of a route are held
 	WaitLetter      = "letter"      // a dead letter is being written
 	WaitTransaction = "transaction" // an open one pins the log
@@ -24,11 +25,12 @@ const (
 	WaitPaused      = "paused"      // an operator wants it so
 	WaitHalted      = "halted"      // an operator has to decide or to mend
 	WaitSettings    = "settings"    // a standby is configured otherwise than who holds the slot
+	WaitMaintenance = "maintenance" // partitions cannot be made nor dropped
 )
 
 // Waits lists them all.
 var Waits = []string{WaitKafka, WaitPostgres, WaitSlot, WaitRoute, WaitLetter, WaitTransaction, WaitStandby, WaitPaused,
-	WaitHalted, WaitSettings}
+	WaitHalted, WaitSettings, WaitMaintenance}
 
 // Wait is one thing that waits.
 type Wait struct {
@@ -100,7 +102,8 @@ func (v *vitals) enter(s State, err error, now time.Time) {
 		err = v.err
 	} else {
 		if err != nil && s == StateBackoff {
-			v.blamed, v.asked = v.blame(err), ""
+			v.blameNow(v.blame(err), now)
+			v.asked = ""
 			if v.step.For == WaitKafka {
 				v.asked = v.step.Detail
 			}
@@ -113,14 +116,25 @@ func (v *vitals) enter(s State, err error, now time.Time) {
 	}
 	v.state, v.since = s, now
 	switch s {
-	case StateStreaming, StatePaused:
+	case StateStreaming, StatePaused, StateHalted, StateStandby: // what comes after them begins then
 		v.down, v.blamed, v.asked = time.Time{}, "", ""
-	case StateHalted: // with a session or without
 	default:
 		if v.down.IsZero() {
 			v.down = now
 		}
 	}
+}
+
+// blameNow notes what the last session failed of. Of another thing than the one before, or
+// after a time in which nothing failed, it is waited for since the step that met it.
+func (v *vitals) blameNow(kind string, now time.Time) {
+	if v.down.IsZero() || v.blamed != "" && v.blamed != kind {
+		v.down = now
+		if v.step.For == kind {
+			v.down = v.step.Since
+		}
+	}
+	v.blamed = kind
 }
 
 // blame returns what a session failed of.
@@ -164,11 +178,11 @@ func (v *vitals) report(kind string, waits ...Wait) {
 	v.reported[kind] = kept
 }
 
-// over forgets what a session reported: it has ended.
+// over forgets what a session reported: it has ended. Maintenance is of none.
 func (v *vitals) over() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	clear(v.reported)
+	maps.DeleteFunc(v.reported, func(kind string, _ []Wait) bool { return kind != WaitMaintenance })
 }
 
 // health returns how the relay does.

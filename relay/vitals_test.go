@@ -76,6 +76,28 @@ func TestVitalsNameTheBrokersOfASessionThatCannotBegin(t *testing.T) {
 	require.Equal(t, codeSession, v.health(after(5)).Code, "that was PostgreSQL's")
 }
 
+// What is waited for has its own beginning: not that of the halt, of the standby or of
+// another outage before it.
+func TestVitalsOfAnOutageAfterAnother(t *testing.T) {
+	for name, before := range map[string]func(*vitals){
+		"halted":     func(v *vitals) { v.enter(StateHalted, &cdc.StartError{Code: cdc.CodeSlotLost}, after(1)) },
+		"standby":    func(v *vitals) { v.enter(StateStandby, nil, after(1)) },
+		"PostgreSQL": func(v *vitals) { v.enter(StateBackoff, errors.New("EOF"), after(1)) },
+	} {
+		v := newVitals("orders", noon)
+		before(v)
+		v.enter(StateConnecting, nil, after(60))
+		v.try(WaitPostgres, "connect", after(60))
+		v.try(WaitKafka, "ask", after(61))
+		v.enter(StateBackoff, errors.New("no broker can be used"), after(62))
+		require.Equal(t, Wait{For: WaitKafka, Since: after(61), Detail: "no broker can be used"}, only(t, v.health(after(63))), name)
+		v.enter(StateConnecting, nil, after(64))
+		v.try(WaitKafka, "ask", after(65))
+		v.enter(StateBackoff, errors.New("no broker can be used"), after(66))
+		require.Equal(t, after(61), only(t, v.health(after(67))).Since, name)
+	}
+}
+
 // What a session breaks of is told by its error.
 func TestVitalsOfASessionThatBreaks(t *testing.T) {
 	for kind, err := range map[string]error{

@@ -8,6 +8,35 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// A dump has no rights on the database itself: the maintainer is told what the owner's role
+// lacks, and not to be somebody else.
+func TestMigrateSaysWhatTheOwnerLacks(t *testing.T) {
+	pool, dsn := newDatabase(t)
+	database := pool.Config().ConnConfig.Database
+	prefix := "ctl-" + database
+	fine(t, "migrate", "roles", "--side", "outbox", "--prefix", prefix, "--apply")
+	fine(t, "migrate", "up", "--side", "outbox")
+	exec(t, pool, `REVOKE CREATE ON DATABASE `+database+` FROM "`+prefix+`_owner"`)
+	loginAs(t, pool, dsn, prefix+"_maintainer")
+	code, _, stderr := call(t, "migrate", "up", "--side", "outbox", "--relay", "second")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "role "+prefix+"_owner, the owner, has no CREATE on database "+database)
+	require.Contains(t, stderr, "`outboxctl migrate roles --side outbox --apply` as superuser gives it")
+	require.NotContains(t, stderr, "connect as a member")
+	fine(t, "migrate", "roles", "--side", "outbox", "--prefix", prefix, "--apply", "--dsn", dsn)
+	fine(t, "migrate", "up", "--side", "outbox", "--relay", "second")
+}
+
+// status is of the producer's database.
+func TestStatusOfAConsumersDatabaseSaysSo(t *testing.T) {
+	newDatabase(t)
+	fine(t, "migrate", "up", "--side", "consumer")
+	code, _, stderr := call(t, "status")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "this database has Onceward's consumer side: `outboxctl windows list`")
+	require.NotContains(t, stderr, "migrate up")
+}
+
 // A relay that has run on another system: nothing in this database says what it
 // published, so that --kafka has nothing to doubt; a copy knows which retries are out.
 func TestAdoptCopySettlesRetries(t *testing.T) {

@@ -61,7 +61,7 @@ func runsOn(t *testing.T, original *pgxpool.Pool, slot string) {
 	t.Helper()
 	exec(t, original, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", slot)
 	conf := original.Config().ConnConfig.Config.Copy()
-	conf.RuntimeParams["replication"] = "database"
+	conf.RuntimeParams["replication"], conf.RuntimeParams["application_name"] = "database", "onceward relay "+slot
 	streams, err := pgconn.ConnectConfig(t.Context(), conf)
 	require.NoError(t, err)
 	t.Cleanup(func() {

@@ -89,19 +89,7 @@ func withMigrator(c *cli.Context, work func(*cli.Context, *migrations.Migrator) 
 	if err != nil {
 		return err
 	}
-	return explainMigrator(work(c, m), side)
-}
-
-// explainMigrator says who may do this.
-func explainMigrator(err error, side migrations.Side) error {
-	if !operator.Denied(err) {
-		return err
-	}
-	role := migrations.RoleMaintainer
-	if side == migrations.Consumer {
-		role = migrations.RoleConsumerMaintainer
-	}
-	return fmt.Errorf("%w; connect as a member of the role onceward_%s: `outboxctl migrate roles --side %s --print` shows how to make one", err, role, side)
+	return operator.ExplainMigrator(c.Context, db, work(c, m), side)
 }
 
 // migrateReport is the JSON answer of up and down.

@@ -70,7 +70,7 @@ func showEvent(c *cli.Context) error {
 	if err := askConsumer(c, report, consumerDSN, key); err != nil {
 		return fmt.Errorf("show %s: consumer's database: %w", key, err)
 	}
-	if err := report.Search(c.Context, where.Where, key); err != nil {
+	if err := report.Search(c.Context, db, where.Where, key); err != nil {
 		return err
 	}
 	report.Judge()

@@ -145,7 +145,7 @@ func printRelays(p *page, r *status.Report) {
 	var rows, letters [][]string
 	for _, v := range r.Relays {
 		pid := "-"
-		if v.ActivePID != nil {
+		if v.ActivePID != nil && v.SlotTaken == "" {
 			pid = strconv.Itoa(int(*v.ActivePID))
 		}
 		wal, retained, lag := v.WALStatus, terminal.Size(v.RetainedBytes), terminal.Size(v.LagBytes)

@@ -36,4 +36,20 @@ func TestTopicsAreMadeFromRoutesAndEvents(t *testing.T) {
 	out := fine(t, "topics", "create", "--config", config)
 	require.Equal(t, "there already: fixed, orders.order\n", out)
 	fine(t, "doctor", "--config", config)
+
+	exec(t, pool, `INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication, kafka_cluster)
+		SELECT 'onceward_orders', 'orders', current_database(), system_identifier::text, 1, '0/10', 'onceward_orders', 'another' FROM pg_control_system()`)
+	const says = "this is not the cluster that relay orders is bound to"
+	for _, more := range [][]string{nil, {"--dry-run"}} {
+		code, _, stderr := call(t, append([]string{"topics", "create", "--config", config}, more...)...)
+		require.Equal(t, 1, code)
+		require.Contains(t, stderr, "no topic was made: "+says)
+		require.Contains(t, stderr, "OTHER_KAFKA")
+	}
+	var key string
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT namespace || ':' || id FROM onceward.outbox LIMIT 1`).Scan(&key))
+	exec(t, pool, `INSERT INTO onceward.published_snapshots VALUES ('onceward_orders', pg_current_snapshot(), now())`)
+	_, out, _ = call(t, "show", key, "--config", config)
+	require.Contains(t, out, "kafka: not searched: "+says)
+	require.NotContains(t, out, "outboxctl replay")
 }

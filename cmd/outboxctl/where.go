@@ -43,7 +43,7 @@ func clusterToAsk(c *cli.Context) (whereabouts, *relay.Config, error) {
 	if w.Config, err = cfg.Publisher(slog.New(slog.DiscardHandler)); err != nil {
 		return w, nil, err
 	}
-	w.Routed = true
+	w.Routed, w.Slot = true, cfg.SlotName()
 	return w, &cfg, nil
 }
 

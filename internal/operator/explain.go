@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -50,6 +51,25 @@ func ExplainMaintainer(err error) error {
 		return fmt.Errorf("%w; connect as a member of the role onceward_maintainer: `outboxctl migrate roles --side outbox --print` shows how to make one", err)
 	}
 	return Explain(err, migrations.Outbox)
+}
+
+// ExplainMigrator says who may migrate a side, or what the owner of its tables lacks for it.
+func ExplainMigrator(ctx context.Context, db *Database, err error, side migrations.Side) error {
+	if !Denied(err) {
+		return err
+	}
+	var owner, database string
+	const lacks = `SELECT pg_catalog.pg_get_userbyid(nspowner), pg_catalog.current_database() FROM pg_catalog.pg_namespace
+		WHERE nspname = 'onceward' AND NOT pg_catalog.has_database_privilege(nspowner, pg_catalog.current_database(), 'CREATE')`
+	if db.QueryRow(ctx, lacks).Scan(&owner, &database) == nil {
+		return fmt.Errorf("%w; role %s, the owner, has no CREATE on database %s, as after a pg_restore into another one, since a dump has no rights on the database itself: "+
+			"`outboxctl migrate roles --side %s --apply` as superuser gives it", err, owner, database, side)
+	}
+	role := migrations.RoleMaintainer
+	if side == migrations.Consumer {
+		role = migrations.RoleConsumerMaintainer
+	}
+	return fmt.Errorf("%w; connect as a member of the role onceward_%s: `outboxctl migrate roles --side %s --print` shows how to make one", err, role, side)
 }
 
 // OthersThan leaves one of the errors out that were joined; nil: there is no other.

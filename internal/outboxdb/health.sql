@@ -35,6 +35,13 @@ SELECT COALESCE((SELECT p.active_pid FROM pg_catalog.pg_replication_slots p WHER
     WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 1870094951 AND l.objid = pg_catalog.hashtext(@slot::text)::oid AND l.objsubid = 2
       AND l.pid <> pg_catalog.pg_backend_pid()), 0)::int AS pid;
 
+-- name: SlotStranger :one
+-- SlotStranger returns the session that holds the slot, where it is of no relay of that slot: theirs say so by their application_name,
+-- of which PostgreSQL keeps 63 bytes.
+SELECT a.pid::int AS pid, a.application_name::text AS application, COALESCE(a.usename, '')::text AS role
+FROM pg_catalog.pg_replication_slots p JOIN pg_catalog.pg_stat_activity a ON a.pid = p.active_pid
+WHERE p.slot_name = @slot::text AND p.database = pg_catalog.current_database() AND a.application_name <> pg_catalog.left('onceward relay ' || @slot::text, 63);
+
 -- name: BeginningStranger :one
 -- BeginningStranger returns who has the lock of those that begin on the slot, and cannot be a relay.
 SELECT a.pid::int AS pid, COALESCE(a.usename, '')::text AS role

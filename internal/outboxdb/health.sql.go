@@ -213,6 +213,27 @@ func (q *Queries) SlotActive(ctx context.Context, slot string) (int32, error) {
 	return pid, err
 }
 
+const slotStranger = `-- name: SlotStranger :one
+SELECT a.pid::int AS pid, a.application_name::text AS application, COALESCE(a.usename, '')::text AS role
+FROM pg_catalog.pg_replication_slots p JOIN pg_catalog.pg_stat_activity a ON a.pid = p.active_pid
+WHERE p.slot_name = $1::text AND p.database = pg_catalog.current_database() AND a.application_name <> pg_catalog.left('onceward relay ' || $1::text, 63)
+`
+
+type SlotStrangerRow struct {
+	Pid         int32
+	Application string
+	Role        string
+}
+
+// SlotStranger returns the session that holds the slot, where it is of no relay of that slot: theirs say so by their application_name,
+// of which PostgreSQL keeps 63 bytes.
+func (q *Queries) SlotStranger(ctx context.Context, slot string) (SlotStrangerRow, error) {
+	row := q.db.QueryRow(ctx, slotStranger, slot)
+	var i SlotStrangerRow
+	err := row.Scan(&i.Pid, &i.Application, &i.Role)
+	return i, err
+}
+
 const slotsElsewhere = `-- name: SlotsElsewhere :many
 SELECT p.slot_name::text AS slot, p.database::text AS database FROM pg_catalog.pg_replication_slots p
 WHERE p.slot_name IN (SELECT r.slot FROM onceward.relay_state r) AND p.database <> pg_catalog.current_database() ORDER BY p.slot_name

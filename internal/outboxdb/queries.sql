@@ -135,12 +135,15 @@ CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS orders FROM onceward.waiting_c
 ORDER BY l.id LIMIT @row_limit::int;
 
 -- name: Slots :many
--- Slots lists the logical slots of this database, with what they cost. A slot whose WAL is gone has wal_status lost and 0 bytes.
+-- Slots lists the logical slots of this database, with what they cost, and who holds them: strange is a session that is of no relay of
+-- the slot. A slot whose WAL is gone has wal_status lost and 0 bytes.
 SELECT s.slot_name::text AS slot, COALESCE(s.plugin::text, '')::text AS plugin, s.active::boolean AS active, s.active_pid, s.wal_status,
   COALESCE(s.confirmed_flush_lsn::text, '')::text AS confirmed_flush_lsn,
   COALESCE(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), s.restart_lsn)::bigint, 0)::bigint AS retained_bytes,
-  COALESCE(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), s.confirmed_flush_lsn)::bigint, 0)::bigint AS lag_bytes
-FROM pg_catalog.pg_replication_slots s
+  COALESCE(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), s.confirmed_flush_lsn)::bigint, 0)::bigint AS lag_bytes,
+  COALESCE(a.application_name <> pg_catalog.left('onceward relay ' || s.slot_name, 63), false)::boolean AS strange,
+  COALESCE(a.application_name, '')::text AS application, COALESCE(a.usename, '')::text AS role
+FROM pg_catalog.pg_replication_slots s LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid
 WHERE s.database = pg_catalog.current_database() AND s.slot_type = 'logical'
 ORDER BY s.slot_name;
 

@@ -652,8 +652,10 @@ const slots = `-- name: Slots :many
 SELECT s.slot_name::text AS slot, COALESCE(s.plugin::text, '')::text AS plugin, s.active::boolean AS active, s.active_pid, s.wal_status,
   COALESCE(s.confirmed_flush_lsn::text, '')::text AS confirmed_flush_lsn,
   COALESCE(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), s.restart_lsn)::bigint, 0)::bigint AS retained_bytes,
-  COALESCE(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), s.confirmed_flush_lsn)::bigint, 0)::bigint AS lag_bytes
-FROM pg_catalog.pg_replication_slots s
+  COALESCE(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), s.confirmed_flush_lsn)::bigint, 0)::bigint AS lag_bytes,
+  COALESCE(a.application_name <> pg_catalog.left('onceward relay ' || s.slot_name, 63), false)::boolean AS strange,
+  COALESCE(a.application_name, '')::text AS application, COALESCE(a.usename, '')::text AS role
+FROM pg_catalog.pg_replication_slots s LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid
 WHERE s.database = pg_catalog.current_database() AND s.slot_type = 'logical'
 ORDER BY s.slot_name
 `
@@ -667,9 +669,13 @@ type SlotsRow struct {
 	ConfirmedFlushLsn string
 	RetainedBytes     int64
 	LagBytes          int64
+	Strange           bool
+	Application       string
+	Role              string
 }
 
-// Slots lists the logical slots of this database, with what they cost. A slot whose WAL is gone has wal_status lost and 0 bytes.
+// Slots lists the logical slots of this database, with what they cost, and who holds them: strange is a session that is of no relay of
+// the slot. A slot whose WAL is gone has wal_status lost and 0 bytes.
 func (q *Queries) Slots(ctx context.Context) ([]SlotsRow, error) {
 	rows, err := q.db.Query(ctx, slots)
 	if err != nil {
@@ -688,6 +694,9 @@ func (q *Queries) Slots(ctx context.Context) ([]SlotsRow, error) {
 			&i.ConfirmedFlushLsn,
 			&i.RetainedBytes,
 			&i.LagBytes,
+			&i.Strange,
+			&i.Application,
+			&i.Role,
 		); err != nil {
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package pgconf
 
 import (
 	"crypto/tls"
+	"regexp"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -49,6 +50,9 @@ func oneSlip(given, meant string) bool {
 	return len(a)+1 == len(b) && a == b[1:]
 }
 
+// setting is how the name of a setting looks, as a server or a pooler may have it.
+var setting = regexp.MustCompile(`^[\p{L}_][\p{L}\p{N}_.$-]*$`)
+
 // VerifiesServer reports whether every connection that a DSN can lead to is
 // sslmode=verify-full, or a local socket: nobody else can read it, or answer in
 // the server's place. The driver's own default, prefer, is neither. The error names
@@ -58,6 +62,11 @@ func VerifiesServer(field, text string) (bool, error) {
 	conf, err := pgconn.ParseConfig(text)
 	if err != nil {
 		return false, secret.ParseError(field, err)
+	}
+	for name := range conf.RuntimeParams {
+		if !setting.MatchString(name) { // a URL without its colon, which has a = further on
+			return false, &secret.DSNError{Field: field, Problem: secret.NeitherForm}
+		}
 	}
 	if meant := mistyped(conf.RuntimeParams); meant != nil {
 		return false, &secret.DSNError{Field: field, Problem: "it has keywords that are not known and look mistyped; did you mean " + strings.Join(meant, ", ") + "?"}

@@ -24,6 +24,15 @@ func TestAMistypedKeywordIsRefused(t *testing.T) {
 	}
 }
 
+// A URL that lacks its colon is no keyword, though it has a = further on.
+func TestAURLWithoutItsColonIsNoKeyword(t *testing.T) {
+	for _, text := range []string{"postgres//user:S3CR3T@host:5432/db?sslmode=disable", "postgresql:/user:S3CR3T@host/db?sslmode=verify-full&connect_timeout=1"} {
+		_, err := VerifiesServer("postgres.dsn", text)
+		require.ErrorContains(t, err, "postgres.dsn: it is neither postgres://… nor host=…", text)
+		require.NotContains(t, err.Error(), "S3CR3T")
+	}
+}
+
 // What servers and poolers know is theirs to judge.
 func TestASettingOfTheServerIsNoMistake(t *testing.T) {
 	for _, name := range []string{

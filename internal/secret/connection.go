@@ -30,11 +30,14 @@ func (e *DSNError) Error() string {
 	return fmt.Sprintf("%s: %s (the connection string is not shown, because it may hold a password)", e.Field, e.Problem)
 }
 
+// NeitherForm is the problem of a connection string that is neither a URL nor keywords.
+const NeitherForm = "it is neither postgres://… nor host=… user=… dbname=…; a value with a space stands in single quotes, a quote in it behind a backslash"
+
 // problems are what the driver's parser refuses, by its words, which are never
 // shown. The first that fits counts.
 var problems = []struct{ words, problem string }{
 	{"failed to parse as URL", "it begins as a URL and is none; want postgres://user@host:5432/database?sslmode=verify-full, with special characters of a password percent-encoded"},
-	{"failed to parse as keyword/value", "it is neither postgres://… nor host=… user=… dbname=…; a value with a space stands in single quotes, a quote in it behind a backslash"},
+	{"failed to parse as keyword/value", NeitherForm},
 	{"port numbers to", "port: want one, or as many as there are hosts"},
 	{"invalid port", "port: want 1 to 65535; in a URL special characters of a password are percent-encoded"},
 	{"failed to read service", "service: the file of services cannot be read, or does not have it"},

@@ -15,7 +15,7 @@ const head = `<!-- Written by internal/cmd/configdoc from relay/config.go; run m
 Every key, with its default. A key that is not in this list is an error that names the nearest one. Every key that holds
 one value may also be given as an environment variable, which wins over the file: ` + "`ONCEWARD_`" + ` and the path in capitals with
 ` + "`_`" + ` for the dots, e.g. ` + "`ONCEWARD_POSTGRES_DSN`" + `; or on the command line, ` + "`--set key=value`" + `, which
-wins over both. A DSN or a file with one, given there, takes the place of the file's ` + "`postgres.dsn`" + ` and ` + "`postgres.dsn_file`" + `.
+wins over both; all but ` + "`postgres.dsn`" + `, which everybody on the machine could read there. A DSN or a file with one, given there, takes the place of the file's ` + "`postgres.dsn`" + ` and ` + "`postgres.dsn_file`" + `.
 
 An editor with a language server for YAML (VS Code's YAML extension, Helix, Neovim and others) completes keys and marks
 what is wrong, by the [JSON schema](relay.schema.json) of this page. A line in the file says where that is:

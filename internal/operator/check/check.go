@@ -169,7 +169,7 @@ func (r *run) postgres(ctx context.Context) {
 		name  string
 		check func(context.Context, *pgx.Conn, *relay.Config) Verdict
 	}{
-		{"release of the schema", release}, {"operator's words", words}, {"what processes say", said}, {"log kept for the slot", keepSize}, {"standbys of the slot", standbys},
+		{"maintenance login", maintenance}, {"release of the schema", release}, {"operator's words", words}, {"what processes say", said}, {"log kept for the slot", keepSize}, {"standbys of the slot", standbys},
 		{"partitions of today and ahead", partitionsAhead}, {"clock", clockSkew},
 	} {
 		r.ask(ctx, advice.name,
@@ -182,8 +182,15 @@ func (r *run) postgres(ctx context.Context) {
 // beside a copy, is another relay's.
 func replication(ctx context.Context, conn *pgx.Conn, cfg *relay.Config) Verdict {
 	const name = "replication connection"
+	who, err := outboxdb.New(conn).SlotStranger(ctx, cfg.SlotName())
+	if !errors.Is(err, pgx.ErrNoRows) {
+		if err == nil {
+			err = cdc.SlotTaken(cfg.SlotName(), who.Pid, who.Application, who.Role)
+		}
+		return failure(name, err)
+	}
 	var active bool
-	err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1 AND active
+	err = conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1 AND active
 		AND database = pg_catalog.current_database())`, cfg.SlotName()).Scan(&active)
 	if err != nil {
 		return failure(name, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay"
@@ -175,6 +176,22 @@ func Topics(ctx context.Context, cfg *relay.Config, sink publisher.Config) (topi
 		problems = append(problems, v.Name+": "+v.Detail)
 	}
 	return topics, problems, nil
+}
+
+// BoundElsewhere is the error, with what to do, where the brokers are of another cluster than
+// the one that the relay is bound to; nil: they are not, or that cannot be told.
+func BoundElsewhere(ctx context.Context, cfg *relay.Config) error {
+	conn, _ := connect(ctx, cfg)
+	if conn == nil {
+		return nil
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // nothing was written
+	d := relay.DecideKafka(ctx, cfg, conn)
+	var other *cdc.StartError
+	if errors.As(d.Err, &other) && other.Code == "OTHER_KAFKA" {
+		return fmt.Errorf("this is not the cluster that relay %s is bound to: %w", cfg.Name, d.Err)
+	}
+	return nil
 }
 
 // TopicsSeen are [Topics] as somebody else than the relay sees them: by a connection of

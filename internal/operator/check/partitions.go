@@ -10,6 +10,20 @@ import (
 	"github.com/onceward/onceward/relay/retention"
 )
 
+// maintenance logs in as the relay does to make partitions, where it is to: nothing else
+// uses that login, and a wrong one shows when the partitions have run out.
+func maintenance(ctx context.Context, _ *pgx.Conn, cfg *relay.Config) Verdict {
+	v := Verdict{Name: "maintenance login", Status: OK}
+	if cfg.Postgres.MaintenanceDSNFile == "" {
+		v.Detail = "none: another job makes partitions (outboxctl partitions maintain --config relay.yaml)"
+		return v
+	}
+	if v = verdictOf(v.Name, relay.CheckMaintenance(ctx, cfg)); v.Status != OK {
+		v.Status = Warning // the relay starts without
+	}
+	return v
+}
+
 // minAhead is how many days of partitions must be there before it is time to
 // wake somebody.
 const minAhead = 7

@@ -4,6 +4,8 @@ package check_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -42,6 +44,42 @@ func TestATableThatIsMissingIsSeen(t *testing.T) {
 	require.Equal(t, "TABLE_MISSING", verdict().Code)
 	require.Contains(t, verdict().Detail, "onceward.relay_health")
 	require.Contains(t, verdict().Cure, "outboxctl migrate up --side outbox --relay orders")
+}
+
+// TestTheMaintenanceLoginIsTried: nothing else uses it before the partitions run out.
+func TestTheMaintenanceLoginIsTried(t *testing.T) {
+	pool, cfg := ready(t)
+	verdict := func() check.Verdict { return named(t, check.Run(t.Context(), cfg, nil), "maintenance login") }
+	require.Equal(t, check.OK, verdict().Status, "none is configured")
+	file := filepath.Join(t.TempDir(), "dsn")
+	write := func(role string) {
+		require.NoError(t, os.WriteFile(file, []byte(pool.Config().ConnString()+"&user="+role), 0o600))
+	}
+	cfg.Postgres.MaintenanceDSNFile = file
+	write(pool.Config().ConnConfig.User)
+	require.Equal(t, check.OK, verdict().Status)
+	write("nobody_of_that_name")
+	v := verdict()
+	require.Equal(t, []any{check.Warning, "LOGIN_REFUSED"}, []any{v.Status, v.Code})
+	require.Contains(t, v.Cure, "the file of postgres.maintenance_dsn_file")
+	require.NotContains(t, v.Cure, "postgres.dsn_file")
+	role := "plain_" + pool.Config().ConnConfig.Database
+	_, err := pool.Exec(t.Context(), "CREATE ROLE "+role+" LOGIN PASSWORD '"+pool.Config().ConnConfig.Password+"'")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := pool.Exec(context.Background(), "DROP ROLE "+role)
+		require.NoError(t, err)
+	})
+	write(role)
+	v = verdict()
+	require.Equal(t, []any{check.Warning, "MAINTENANCE_RIGHTS"}, []any{v.Status, v.Code})
+	require.Contains(t, v.Detail, "role \""+role+"\" of postgres.maintenance_dsn_file")
+	require.Contains(t, v.Cure, `GRANT onceward_maintainer TO "`+role+`";`)
+	_, err = pool.Exec(t.Context(), "GRANT "+pool.Config().ConnConfig.User+" TO "+role) // who owns the tables here
+	require.NoError(t, err)
+	require.Equal(t, check.OK, verdict().Status)
+	require.NoError(t, os.Remove(file))
+	require.Contains(t, verdict().Detail, "postgres.maintenance_dsn_file")
 }
 
 // TestAHaltedProcessIsSeen: what it is halted at, and what to do about it; one that

@@ -3,11 +3,16 @@ package events
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/kafka"
+	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/publisher"
 )
 
 // searchBefore is how much older than the row a record of it may be stamped:
@@ -16,11 +21,14 @@ const searchBefore = time.Minute
 
 // Search looks for copies in Kafka, where a topic is known. Why it could not is in the
 // report: what the database knows is told all the same.
-func (r *Life) Search(ctx context.Context, w kafka.Where, key operator.Name) error {
+func (r *Life) Search(ctx context.Context, db *operator.Database, w kafka.Where, key operator.Name) error {
 	if w.Topic == "" && !w.Routed {
 		return nil
 	}
 	topic, err := r.topicOf(w, key)
+	if err == nil {
+		err = bound(ctx, db, w)
+	}
 	if err == nil {
 		s := r.searchFor(w.Config.Brokers, topic, key)
 		s.Secure = w.Config.Secure
@@ -31,6 +39,28 @@ func (r *Life) Search(ctx context.Context, w kafka.Where, key operator.Name) err
 	}
 	if err != nil {
 		r.NotSearched = err.Error()
+	}
+	return nil
+}
+
+// bound refuses a cluster that is not the one to which the configuration's relay
+// publishes: that an event is not there says nothing.
+func bound(ctx context.Context, db *operator.Database, w kafka.Where) error {
+	if w.Slot == "" {
+		return nil
+	}
+	state, err := outboxdb.New(db).LoadRelayState(ctx, w.Slot)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && state.KafkaCluster == nil {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look to which cluster the relay is bound: %w", err)
+	}
+	sink := w.Config
+	sink.Cluster = *state.KafkaCluster
+	var other *publisher.OtherClusterError
+	if _, err := publisher.Inspect(ctx, sink, nil); errors.As(err, &other) {
+		return fmt.Errorf("this is not the cluster that relay %s is bound to: %w; put the right kafka.brokers into the configuration, or see `outboxctl adopt --help`", state.Relay, other)
 	}
 	return nil
 }

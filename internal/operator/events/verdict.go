@@ -168,7 +168,7 @@ func (v *Account) why(key string) string {
 	}
 	switch {
 	case v.State == states.Waiting:
-		return fmt.Sprintf("its route cannot be used; relay %s publishes it, in its order, once it can: see /readyz of the relay and `outboxctl status`", v.Relay)
+		return fmt.Sprintf("its route cannot be used, or is paused; relay %s publishes it, in its order, once it can: see /readyz of the relay and `outboxctl status`", v.Relay)
 	case v.Filled != "":
 		return fmt.Sprintf("partition %[2]s held rows when it was attached, of which relay %[1]s was sent none; as the maintainer `outboxctl partitions adopt %[2]s --reason \"…\"` has them published", v.Relay, v.Filled)
 	case v.State == states.Gap:

@@ -7,6 +7,7 @@ type Where struct {
 	Config publisher.Config
 	Topic  string // empty: of the routes
 	Routed bool   // the configuration has routes
+	Slot   string // of the configuration's relay; empty: there is no configuration
 }
 
 // TopicOf is the topic of an event: the one that is named, or that to which its route leads.

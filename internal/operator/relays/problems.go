@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -35,8 +36,12 @@ func (r *Relay) Problems() []operator.Problem {
 		add("slot-gone", "relay %s: its slot %s is gone; start the relay and read what it says", r.Relay, r.Slot)
 	case r.WALStatus == "lost" || r.WALStatus == "unreserved":
 		add("slot-lost", "relay %s: slot %s is %s; raise max_slot_wal_keep_size and look at the relay", r.Relay, r.Slot, r.WALStatus)
-	case r.ActivePID == nil && !r.lives():
+	case !r.held() && !r.lives():
 		add("no-process", "relay %s: no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", r.Relay, r.lastReport())
+	}
+	if r.SlotTaken != "" && r.Relay != "" {
+		add("slot-taken", "relay %s: %s", r.Relay, r.SlotTaken)
+		out[len(out)-1].Code = cdc.CodeSlotTaken
 	}
 	out = append(append(append(out, r.waiting()...), r.elsewhere()...), r.rests()...)
 	for _, id := range r.Skip {
@@ -100,8 +105,11 @@ func (r *Relay) elsewhere() []operator.Problem {
 	return []operator.Problem{problem}
 }
 
-// waiting says what the living processes wait for and should not. A standby, and
-// what an operator paused, which is said elsewhere, are as they should be.
+// held reports whether a process of a relay has the slot.
+func (r *Relay) held() bool { return r.SlotExists && r.ActivePID != nil && r.SlotTaken == "" }
+
+// waiting says what the living processes wait for and should not. A standby is as it
+// should be; what an operator paused, and who else holds the slot, are said elsewhere.
 func (r *Relay) waiting() []operator.Problem {
 	var out []operator.Problem
 	for _, p := range r.Processes {
@@ -109,7 +117,7 @@ func (r *Relay) waiting() []operator.Problem {
 			continue
 		}
 		for _, w := range p.Waiting {
-			if w.For == relay.WaitStandby || w.For == relay.WaitPaused {
+			if w.For == relay.WaitStandby || w.For == relay.WaitPaused || w.For == relay.WaitSlot && r.SlotTaken != "" {
 				continue
 			}
 			says, check := p.State+", waits for "+w.For, "waits"
@@ -156,7 +164,7 @@ func (r Relay) ReadsLater() string {
 	switch {
 	case r.Paused:
 		return fmt.Sprintf("relay %s is paused and reads nothing; `outboxctl resume --relay %s` lets it go on", r.Relay, r.Relay)
-	case !r.SlotExists || r.ActivePID == nil:
+	case !r.held():
 		return fmt.Sprintf("relay %s is not connected; it reads the order when it is back", r.Relay)
 	}
 	if rests := r.routesAtRest(); rests != "" {

@@ -74,7 +74,7 @@ func (r *Relay) Streams() bool {
 		return p.Alive &&
 			p.State == string(relay.StateStreaming)
 	}) ||
-		len(r.Processes) == 0 && r.ActivePID != nil // they cannot be read
+		len(r.Processes) == 0 && r.held() // they cannot be read
 }
 
 // lives reports whether some process of the relay is there, whatever it does.

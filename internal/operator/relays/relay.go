@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
@@ -32,6 +33,7 @@ type Relay struct {
 	SlotExists    bool        `json:"slot_exists"`
 	SlotOf        string      `json:"slot_of,omitempty"` // the other database that has a slot of this name
 	ActivePID     *int32      `json:"active_pid"`
+	SlotTaken     string      `json:"slot_taken,omitempty"` // by whom, where active_pid is no process of the relay
 	WALStatus     string      `json:"wal_status"`
 	RetainedBytes int64       `json:"retained_bytes"`
 	LagBytes      int64       `json:"lag_bytes"`
@@ -120,6 +122,9 @@ func joinSlots(states []outboxdb.RelayState, slots []outboxdb.SlotsRow) []Relay 
 func (r *Relay) addSlot(s outboxdb.SlotsRow) {
 	r.SlotExists, r.ActivePID = true, s.ActivePid
 	r.RetainedBytes, r.LagBytes = s.RetainedBytes, s.LagBytes
+	if s.Strange && s.ActivePid != nil {
+		r.SlotTaken = cdc.SlotTaken(s.Slot, *s.ActivePid, s.Application, s.Role).Error()
+	}
 	if s.WalStatus != nil {
 		r.WALStatus = *s.WalStatus
 	}

@@ -25,12 +25,16 @@ func TestProblems(t *testing.T) {
 		want   string
 	}{
 		"nobody connected": {func(r *Report) { r.Relays[0].ActivePID = nil }, "relay a: no process of it is connected to PostgreSQL: start it, or look at its log and /readyz"},
-		"lost":             {func(r *Report) { r.Relays[0].WALStatus = "lost" }, "slot onceward_a is lost"},
-		"gone":             {func(r *Report) { r.Relays[0].SlotExists = false }, "its slot onceward_a is gone"},
-		"orphan":           {func(r *Report) { r.Relays[0].Relay = "" }, "SELECT pg_catalog.pg_drop_replication_slot('onceward_a');"},
-		"paused":           {func(r *Report) { r.Relays[0].Paused = true }, "relay a is paused; `outboxctl resume --relay a`"},
-		"paused route":     {func(r *Report) { r.Relays[0].PausedRoutes = []string{"t"} }, "route t is paused; `outboxctl resume --relay a --route t`"},
-		"told to skip":     {func(r *Report) { r.Relays[0].Skip = []uuid.UUID{{7}} }, "told to skip the event 07000000"},
+		"a stranger has it": {func(r *Report) {
+			r.Relays[0].SlotTaken = "SLOT_TAKEN: slot onceward_a is held by PID 7"
+			r.Relays[0].Processes = []relays.Process{{Process: "h/1/a", Alive: true, State: "standby", Waiting: []relay.Wait{{For: relay.WaitStandby}, {For: relay.WaitSlot, Detail: "SLOT_TAKEN"}}}}
+		}, "relay a: SLOT_TAKEN: slot onceward_a is held by PID 7"},
+		"lost":         {func(r *Report) { r.Relays[0].WALStatus = "lost" }, "slot onceward_a is lost"},
+		"gone":         {func(r *Report) { r.Relays[0].SlotExists = false }, "its slot onceward_a is gone"},
+		"orphan":       {func(r *Report) { r.Relays[0].Relay = "" }, "SELECT pg_catalog.pg_drop_replication_slot('onceward_a');"},
+		"paused":       {func(r *Report) { r.Relays[0].Paused = true }, "relay a is paused; `outboxctl resume --relay a`"},
+		"paused route": {func(r *Report) { r.Relays[0].PausedRoutes = []string{"t"} }, "route t is paused; `outboxctl resume --relay a --route t`"},
+		"told to skip": {func(r *Report) { r.Relays[0].Skip = []uuid.UUID{{7}} }, "told to skip the event 07000000"},
 		"nobody connected, dead": {func(r *Report) {
 			r.Relays[0].ActivePID = nil
 			r.Relays[0].Processes = []relays.Process{{Process: "h/1/a", State: "halted", Error: "SLOT_LOST: gone"}}

@@ -34,7 +34,8 @@ func (r *Report) Wrong() bool { return len(r.Problems) > 0 }
 // Create makes what is missing; with dryRun it only says so. It connects to Kafka and,
 // as the relay, to PostgreSQL; where PostgreSQL does not answer, a problem says that only
 // the topics that routes name without a variable are known. The error says that Kafka
-// cannot be asked, or that the configuration is wrong.
+// cannot be asked, that it is another cluster than the one that the relay is bound to, or
+// that the configuration is wrong.
 func Create(ctx context.Context, cfg *relay.Config, dryRun bool) (*Report, error) {
 	sink, err := cfg.Publisher(slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -43,6 +44,9 @@ func Create(ctx context.Context, cfg *relay.Config, dryRun bool) (*Report, error
 	r := &Report{
 		Partitions: sink.Topics.Partitions, ReplicationFactor: sink.Topics.ReplicationFactor, DryRun: dryRun,
 		Problems: []operator.Problem{},
+	}
+	if err := check.BoundElsewhere(ctx, cfg); err != nil {
+		return nil, fmt.Errorf("no topic was made: %w", err)
 	}
 	names, problems, err := check.Topics(ctx, cfg, sink)
 	if err != nil {

@@ -84,6 +84,7 @@ func (r *retry) publish(ctx context.Context, s *step, l *letters.Letter) error {
 	it := cdc.Item{Kind: cdc.KindEvent, Row: l.Row, Replay: l.Replay, CommitTime: s.it.CommitTime}
 	released := step{it: &it, at: ledger.Place{Commit: l.Commit}, tag: noTag}
 	ev := p.event(&released)
+	ev.Again = true
 	if paused := p.pausedRoute(ev); paused != nil {
 		return paused
 	}

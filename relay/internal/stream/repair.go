@@ -71,7 +71,11 @@ func (r *repair) Repair(ctx context.Context) error {
 		if err := p.held.placeRepair(ctx); err != nil {
 			return err
 		}
-		p.log.WarnContext(ctx, "repairing a gap", "gap", g.ID, "cause", g.Cause, "events", g.Events, "after_seq", g.Cursor)
+		args := []any{"gap", g.ID, "cause", g.Cause, "events", g.Events}
+		if g.Cursor > math.MinInt64 { // else from its beginning
+			args = append(args, "after_seq", g.Cursor)
+		}
+		p.log.WarnContext(ctx, "repairing a gap", args...)
 		earlier, err := r.gaps.behind(ctx, g)
 		if err != nil {
 			return err
