@@ -46,15 +46,20 @@ type CompletedStats struct {
 	Remembered, Forgone int64
 }
 
-// memorized asks Config.Completed, of records of topics only: between the answer and the offset
-// stands SaveProgress, which fails on another history than that with which the session has
-// begun. Without a session, or between two, nobody is asked, and nothing is kept.
+// memorized asks Config.Completed, of records of a session's partitions only: between the answer
+// and the offset stands SaveProgress, which fails on another history than that with which the
+// session has begun. Without a session, or between two, nobody is asked, and nothing is kept.
 type memorized struct {
 	*member
 	windows *windows
 	marks   *marks
 	of      Completed // nil: none
-	lives   completed.Lives
+}
+
+// binding is what entries are bound to.
+type binding struct {
+	session *session
+	lives   map[string]completed.Life // by the name of the class
 }
 
 // deliver delivers items that are not known to have been applied. What an entry is bound to is
@@ -72,32 +77,33 @@ func (m *memorized) deliver(ctx context.Context, items []*item, deliver func(con
 }
 
 // bound returns what entries are bound to now; nil where nobody is to be asked.
-func (m *memorized) bound(ctx context.Context) map[string]completed.Life {
+func (m *memorized) bound(ctx context.Context) *binding {
 	if m.of == nil {
 		return nil
 	}
-	history := m.marks.session.Load()
-	if history == nil {
+	session := m.marks.session.Load()
+	if session == nil {
 		return nil
 	}
-	bound, err := m.lives.Of(ctx, consumerdb.New(m.db), m.group, *history)
+	lives, err := session.lives.Of(ctx, consumerdb.New(m.db), m.group, session.history)
 	if err != nil {
 		return nil // the delivery will say why
 	}
-	return bound
+	return &binding{session, lives}
 }
 
-// entry is what an item is remembered by. Not ok: it is the database's alone, because its claim
-// is not, or may not be, that of its id (by arrival, below the floor or close to it, from the
-// future), or because an operator has had it published again.
-func (m *memorized) entry(bound map[string]completed.Life, it *item) (entry CompletedEntry, ok bool) {
+// entry is what an item is remembered by. Not ok: nothing may be said of it without the database,
+// because it leaves no claim, its claim is not, or may not be, that of its id (by arrival, below
+// the floor or close to it, from the future), it is of no partition of the session, or an
+// operator has had it published again.
+func (m *memorized) entry(bound *binding, it *item) (entry CompletedEntry, ok bool) {
 	ev, class := &it.ev, m.windows.index(it.ev.Type)
-	if ev.Source.Topic == "" || ev.RepairID != uuid.Nil || ev.ReplayID != uuid.Nil || class < 0 ||
+	if it.handler == nil || it.handler.again || !bound.session.places[place{ev.Source.Topic, ev.Source.Partition}] || ev.RepairID != uuid.Nil || ev.ReplayID != uuid.Nil || class < 0 ||
 		m.windows.classes[class].Keyed != ByEventTime || m.marks.behind(ev) ||
 		!m.windows.obvious(class, outbox.IDTime(it.id)) {
 		return CompletedEntry{}, false
 	}
-	life, ok := bound[m.windows.classes[class].Pattern]
+	life, ok := bound.lives[m.windows.classes[class].Pattern]
 	if !ok {
 		return CompletedEntry{}, false
 	}
@@ -105,7 +111,7 @@ func (m *memorized) entry(bound map[string]completed.Life, it *item) (entry Comp
 }
 
 // unknown settles the items that are known, and returns the others.
-func (m *memorized) unknown(ctx context.Context, bound map[string]completed.Life, items []*item) []*item {
+func (m *memorized) unknown(ctx context.Context, bound *binding, items []*item) []*item {
 	var asked []*item
 	var entries []CompletedEntry
 	for _, it := range items {
@@ -127,7 +133,7 @@ func (m *memorized) unknown(ctx context.Context, bound map[string]completed.Life
 }
 
 // remember keeps the items that were applied, now or, as their claims say, before.
-func (m *memorized) remember(ctx context.Context, bound map[string]completed.Life, items []*item) {
+func (m *memorized) remember(ctx context.Context, bound *binding, items []*item) {
 	var entries []CompletedEntry
 	for _, it := range items {
 		before := it.delivery.Outcome == Duplicate && !it.claim.AppliedAt.IsZero()

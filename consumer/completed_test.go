@@ -74,8 +74,10 @@ func memorizing(t *testing.T, classes ...Class) (*Processor, *remembering, *scri
 	return p, r, s
 }
 
-// begins begins a session on a history.
-func (p *Processor) begins(history string) { p.marks.session.Store(&history) }
+// begins begins a session on a history, with the partition of eventAt's events.
+func (p *Processor) begins(history string) {
+	p.marks.session.Store(newSession(history, []Mark{{Topic: "orders", Partition: 1}}))
+}
 
 // delivered is a delivery that ends as told, and says which items it got.
 func delivered(ending func(it *item)) (func(context.Context, []*item), *[]*item) {
@@ -92,7 +94,9 @@ func processed(it *item) { it.delivery = Delivery{Outcome: Processed} }
 
 func (p *Processor) items(evs ...Event) (all []*item) {
 	for _, ev := range evs {
-		all = append(all, p.newItem(ev))
+		it := p.newItem(ev)
+		it.handler = &handler{}
+		all = append(all, it)
 	}
 	return all
 }
@@ -229,7 +233,7 @@ func TestCompletedIsBoundToItsClaims(t *testing.T) {
 		a.rows = [][]string{now}
 		s.script["Registrations"] = a
 		s.mu.Unlock()
-		p.memory.lives.Forget() // as ten seconds later
+		p.begins(p.marks.session.Load().history) // another session asks anew, also on the same history
 		p.memory.deliver(t.Context(), p.items(evs...), deliver)
 		if name == "nothing" {
 			require.Len(t, *got, 1, name)
@@ -237,6 +241,24 @@ func TestCompletedIsBoundToItsClaims(t *testing.T) {
 		}
 		require.Len(t, *got, 2, name)
 	}
+}
+
+// TestCompletedKnowsNothingOfWhatHasNoClaim: that an AtLeastOnce handler has seen an event says
+// nothing of an effect, also not to a later version of the program that has one.
+func TestCompletedKnowsNothingOfWhatHasNoClaim(t *testing.T) {
+	p, r, _ := memorizing(t, Class{Pattern: "*", Window: DefaultWindow})
+	evs := eventsNow(t, 1)
+	deliver, got := delivered(processed)
+	items := p.items(evs...)
+	items[0].handler.again = true
+	p.memory.deliver(t.Context(), items, deliver)
+	require.Equal(t, []int{0, 0}, []int{r.asked, r.told})
+	p.memory.deliver(t.Context(), p.items(evs...), deliver) // a Tx handler's by now
+	require.Len(t, *got, 2)
+	items = p.items(evs...)
+	items[0].handler.again = true // counted anew, on purpose
+	p.memory.deliver(t.Context(), items, deliver)
+	require.Len(t, *got, 3)
 }
 
 // TestCompletedIsForOrdinaryEvents: what the database would have to look at before it judges is
@@ -259,8 +281,9 @@ func TestCompletedIsForOrdinaryEvents(t *testing.T) {
 		"far behind what was read": {func(p *Processor, ev *Event) {
 			p.marks.reads.Raise(ev.Source.Topic, ev.Source.Partition, time.Now().Add(DefaultWindow+time.Hour))
 		}, false},
-		"from the future":        {func(p *Processor, _ *Event) { p.windows.skew = -time.Hour }, false},
-		"the floor is not known": {func(p *Processor, _ *Event) { p.windows.forget() }, false},
+		"of a partition that the session has not": {func(_ *Processor, ev *Event) { ev.Source.Partition = 2 }, false},
+		"from the future":                         {func(p *Processor, _ *Event) { p.windows.skew = -time.Hour }, false},
+		"the floor is not known":                  {func(p *Processor, _ *Event) { p.windows.forget() }, false},
 	} {
 		p, r, _ := memorizing(t, Class{Pattern: "*", Window: DefaultWindow}, Class{Pattern: "Timeless", Window: time.Hour, Keyed: ByArrival})
 		evs := eventsNow(t, 1)

@@ -32,7 +32,7 @@ func TestRedisLayer(t *testing.T) {
 		"Known": known, "OtherContent": otherContent, "OtherGroup": otherGroup, "OnlyInASession": onlyInASession,
 		"Flushed": flushed, "Down": down, "Slow": slow, "Evicting": evicting, "Full": full, "OldDump": oldDump,
 		"FailedCommit": failedCommit, "Redrive": redrive, "RegisteredAgain": registeredAgain, "Forgotten": forgotten,
-		"Expires": expires, "Restarted": restarted, "RestoredSnapshot": restoredSnapshot, "RestoredDatabase": restoredDatabase,
+		"Expires": expires, "Restarted": restarted, "RestoredSnapshot": restoredSnapshot, "RestoredDatabase": restoredDatabase, "RestoredUnderAMember": restoredUnderAMember,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -400,19 +400,33 @@ func restoredSnapshot(t *testing.T) {
 // restoredDatabase: a dump that is put back into the running server keeps the history, and the
 // registration. Its tables are others.
 func restoredDatabase(t *testing.T) {
+	_, restored, recs := restoredIntoTheServer(t)
+	restored.member("billing", restored.cache()).handleAll(recs, consumer.Processed)
+	restored.once("billing", 5)
+}
+
+// restoredUnderAMember: it has a new session on the same history, in less than the ten seconds for
+// which it believes what it has read of the tables.
+func restoredUnderAMember(t *testing.T) {
+	m, restored, recs := restoredIntoTheServer(t)
+	m.begin()
+	m.handleAll(recs, consumer.Processed)
+	restored.once("billing", 5)
+}
+
+func restoredIntoTheServer(t *testing.T) (m *member, restored *world, recs []consumer.Record) {
 	w := newWorld(t)
-	m := w.member("billing", w.cache())
-	recs := w.events(5, "Paid")
+	m = w.member("billing", w.cache())
+	recs = w.events(5, "Paid")
 	w.exec(`CREATE TABLE dumped AS SELECT * FROM onceward.dedup_windows`)
 	m.handleAll(recs, consumer.Processed)
 	w.exec(`DROP SCHEMA onceward CASCADE`)
 	w.exec(`DROP TABLE effects`)
 	pool := w.db
-	restored := newWorldOn(t, pool)
+	restored = newWorldOn(t, pool)
 	restored.redis = w.redis
 	restored.exec(`INSERT INTO onceward.dedup_windows SELECT * FROM dumped`)
-	restored.member("billing", restored.cache()).handleAll(recs, consumer.Processed)
-	restored.once("billing", 5)
+	return m, restored, recs
 }
 
 func (w *world) stat(name string) int {
