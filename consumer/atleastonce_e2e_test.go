@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
@@ -75,6 +76,28 @@ func TestAtLeastOnce(t *testing.T) {
 	require.ErrorAs(t, err, &panicked)
 	r.AtLeastOnce("Seen", nil)
 	require.ErrorIs(t, r.Err(), consumer.ErrRegistration)
+}
+
+// TestAtLeastOnceCountedAnew: the offset is set back behind what the marks prove finished. An
+// event that fails for good then is a dead letter all the same: no claim says that it was applied.
+func TestAtLeastOnceCountedAnew(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, nil)
+	p, err := consumer.New(t.Context(), consumer.Config{Group: "stats", DB: e.db, Retry: consumer.Retry{MaxAttempts: 2}})
+	require.NoError(t, err)
+	r := consumer.NewRouter(p)
+	r.AtLeastOnce("Paid", func(context.Context, consumer.Event) error { return errBroken })
+	topic := uuid.New()
+	require.NoError(t, r.BeginProgress(t.Context(), must(r.Progress(t.Context())).History, []consumer.Mark{{Topic: "orders", TopicID: topic, High: 99}}))
+	ev := newEvent(t)
+	ev.Key = keyAt(t, time.Now().AddDate(-1, 0, 0))
+	rec := (&letterGroup{env: e, router: r}).record(ev)
+	rec.Source.TopicID = topic
+	_, err = r.HandleRecord(t.Context(), rec)
+	require.ErrorIs(t, err, errBroken)
+	outcome, err := r.HandleRecord(t.Context(), rec)
+	require.NoError(t, err)
+	require.Equal(t, []any{consumer.DeadLettered, 1}, []any{outcome, e.letters()})
 }
 
 // TestAtLeastOnceHasNoEffects: Fence and Do would claim what its letter claims. An event

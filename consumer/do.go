@@ -114,8 +114,9 @@ func DoNamed[R any](ctx context.Context, p *Processor, ev Event, name string,
 // CountFailure counts the failure of an event from no topic, with the error that [Do] has
 // returned for it outside of any delivery, as that of a [Router]'s event is counted. When
 // it was the last that Config.Retry lets the event have, this is given up: it becomes a
-// dead letter, and the outcome is DeadLettered. Otherwise the error is returned as it was
-// given, as is one that is no failure of the handler; the event may come again.
+// dead letter, and the outcome is DeadLettered; or Duplicate, where another delivery has
+// applied it meanwhile. Otherwise the error is returned as it was given, as is one that is no
+// failure of the handler; the event may come again.
 //
 // The place of the letter is from:NAMESPACE/0@NUMBER, with a number out of the key. It has
 // the event as a relay would have published it, whose redrive is [Router.Redrive]'s, with
@@ -128,6 +129,9 @@ func CountFailure(ctx context.Context, p *Processor, ev Event, cause error) (Out
 	it.handler = &handler{}
 	if err := s.count(ctx, it, cause); err != nil {
 		return 0, fmt.Errorf("count the failure of %s %s: %w", ev.Type, ev.Key, errors.Join(cause, err))
+	}
+	if outcome := it.delivery.Outcome; it.delivery.Err == nil && outcome != DeadLettered && outcome != Duplicate {
+		return outcome, cause // neither there nor kept: a floor has passed it meanwhile
 	}
 	return it.delivery.Outcome, it.delivery.Err
 }
@@ -143,7 +147,7 @@ type effect[R any] struct {
 
 func (e *effect[R]) do(ctx context.Context) (r Receipt[R], err error) {
 	p, it := e.processor, e.item
-	if err := it.ev.validate(); err != nil {
+	if err := errors.Join(it.ev.validate(), it.ev.writable()); err != nil {
 		return r, err
 	}
 	tx, err := p.windows.begin(ctx)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/record"
 )
 
@@ -55,6 +56,25 @@ func (e *Event) validate() error {
 	}
 	if e.Type == "" || len(e.Type) > record.MaxType || !isText(e.Type) {
 		return fmt.Errorf("%w: Type %.120q: want 1 to %d bytes of UTF-8 text without NUL", ErrEvent, e.Type, record.MaxType)
+	}
+	return nil
+}
+
+// writable checks an event from no topic, whose letter is written as a record: it has to be
+// one that a record can hold.
+func (e *Event) writable() error {
+	if e.Source.Topic != "" {
+		return nil
+	}
+	for field, text := range map[string]string{"AggregateType": e.AggregateType, "ContentType": e.ContentType} {
+		if !isText(text) {
+			return fmt.Errorf("%w: %s %.120q: want UTF-8 text without NUL", ErrEvent, field, text)
+		}
+	}
+	for name := range e.Headers {
+		if name == "" || outbox.ReservedHeader(name) {
+			return fmt.Errorf("%w: Headers has %.120q: it is empty, or reserved by the wire contract; choose another name", ErrEvent, name)
+		}
 	}
 	return nil
 }

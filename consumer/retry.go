@@ -244,7 +244,7 @@ func (s *steps) failed(ctx context.Context, it *item, cause error) {
 	handlers := isHandlers(cause)
 	if handlers {
 		s.processor.breaks.Forget(it.id)
-	} else if it.ev.Source.Topic != "" && broke(ctx, cause) {
+	} else if (it.redrive != nil || it.ev.Source.Topic != "") && broke(ctx, cause) {
 		cause = s.processor.breaks.alone(it, cause) // which the next delivery writes down
 	}
 	if !handlers && errors.Is(cause, ErrInProgress) {
@@ -308,6 +308,9 @@ func (s *steps) giveUp(ctx context.Context, tx pgx.Tx, it *item, end ending) (er
 		if open, err = (fences{claimant{s.processor, statement.On(tx)}}).isOpen(ctx, it); err != nil {
 			return err
 		}
+	}
+	if it.handler != nil && it.handler.again && it.claim.Outcome == Duplicate && it.claim.AppliedAt.IsZero() {
+		open, end.dead = true, false // its mark has passed, of an offset that was set back: no claim says anything
 	}
 	if open {
 		it.end = end

@@ -27,6 +27,17 @@
 //     and 10e-1. With [NFC] or [NFKC] more is.
 //   - What is not among Config.Fields never tells two events apart.
 //
+// What is known of an event beside its claim does not go with the window, and is taken for all
+// that say the same. So use it with Tx and Batch handlers, and with a lone Do:
+//
+//   - A Fence, or a DoNamed, in a Func handler is there already when the same is said again, for
+//     as long as its row is kept (two windows and a day): the second event ends without its
+//     effect. A provider that is given Call.Key does the same for as long as it remembers it.
+//   - A dead letter stands for all that say the same: until it is redriven they are dead-lettered
+//     without a letter of their own, and for 30 days after that they are duplicates. Redrive or
+//     discard such letters at once, and let the class's handler return errors only for what is
+//     worth that.
+//
 // And it tells apart what a person would not: 1 and "1", null and nothing, lists in
 // another order, "Main St" and "Main Street", a time in two zones. Such copies have an
 // effect each.

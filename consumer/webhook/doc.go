@@ -5,8 +5,9 @@
 //
 // For one id of a sender, within the window of its class, one transaction of the
 // receiver's group commits, and every delivery that is acknowledged gets the same
-// answer, also those that come at the same time. Who has no secret of the sender changes
-// nothing: what is not signed is refused before it is read.
+// answer, also those that come at the same time; but that of a letter is another one before
+// and after its redrive. Who has no secret of the sender changes nothing: what is not signed
+// is refused, and of a body no more than Config.MaxBody is read before.
 //
 // # Two modes
 //

@@ -96,7 +96,12 @@ func New(ctx context.Context, cfg Config) (*Receiver, error) {
 	if r.do == nil {
 		r.do = enqueue
 	}
-	r.router.Tx("*", r.again)
+	for _, class := range c.Classes {
+		r.router.Tx(class.Pattern, r.again)
+	}
+	if err := r.router.Err(); err != nil {
+		return nil, fmt.Errorf("webhook: %w", err)
+	}
 	return r, nil
 }
 

@@ -22,7 +22,8 @@ var (
 )
 
 // Verify says why a request is not one of a sender who has the secret; nil: it is. It
-// compares in constant time. Of several secrets one has to do.
+// compares in constant time. Of several secrets one has to do. Whoever posts is told the
+// error's text: it must not hold what was expected.
 type Verify func(h http.Header, body []byte, secret string, now time.Time) error
 
 // SignedBody verifies an HMAC-SHA256 of the body in a header, behind a prefix that may be

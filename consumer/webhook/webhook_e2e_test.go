@@ -22,6 +22,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/consumer/audit"
 	"github.com/onceward/onceward/consumer/webhook"
+	"github.com/onceward/onceward/outbox"
 )
 
 // work is a handler whose answer nobody can make twice.
@@ -275,6 +276,44 @@ func TestCountFailureCountsHandlersOnly(t *testing.T) {
 	outcome, err := consumer.CountFailure(t.Context(), p, ev, failed)
 	require.NoError(t, err)
 	require.Equal(t, consumer.DeadLettered, outcome)
+}
+
+// An event whose day a floor has passed between its handler and its last failure is neither
+// there nor kept: who reads the queue must not take it for done.
+func TestCountFailureBelowTheFloor(t *testing.T) {
+	t.Parallel()
+	e := newEndpoint(t, providers[0])
+	p, err := consumer.New(t.Context(), consumer.Config{Group: "hooks", DB: e.db, Classes: []consumer.Class{webhook.StripeClass("*")}, Retry: consumer.Retry{MaxAttempts: 1}})
+	require.NoError(t, err)
+	h, body := e.request("1", time.Now())
+	ev, err := e.sender.Event(h, body)
+	require.NoError(t, err)
+	ev.Key, err = outbox.ExternalKey("stripe", "evt_old", time.Now().AddDate(-1, 0, 0))
+	require.NoError(t, err)
+	failed := &consumer.HandlerError{Err: errors.New("no such account")}
+	outcome, err := consumer.CountFailure(t.Context(), p, ev, failed)
+	require.Equal(t, failed, err)
+	require.Equal(t, consumer.Replay, outcome)
+}
+
+// What no record can hold could not be kept as a letter: it is refused at its first delivery.
+func TestEventsThatNoLetterCouldHold(t *testing.T) {
+	t.Parallel()
+	e := newEndpoint(t, providers[2])
+	p, err := consumer.New(t.Context(), consumer.Config{Group: "hooks", DB: e.db, Classes: []consumer.Class{webhook.GitHubClass("*")}})
+	require.NoError(t, err)
+	for name, change := range map[string]func(ev *consumer.Event){
+		"a reserved header": func(ev *consumer.Event) { ev.Headers = map[string]string{"traceparent": "00"} },
+		"content type":      func(ev *consumer.Event) { ev.ContentType = "text/\xff" },
+		"aggregate type":    func(ev *consumer.Event) { ev.AggregateType = "a\x00" },
+	} {
+		h, body := e.request("1", time.Now())
+		ev, err := e.sender.Event(h, body)
+		require.NoError(t, err)
+		change(&ev)
+		_, err = consumer.Do(t.Context(), p, ev, func(context.Context, pgx.Tx) (int, error) { return 0, errors.New("not reached") })
+		require.ErrorIs(t, err, consumer.ErrEvent, name)
+	}
 }
 
 // Without its database a receiver refuses, and counts no failure.

@@ -52,7 +52,7 @@ var large = map[thing]size{
 	// An event's one path reads claims, window, fence and letter of one delivery: what would
 	// cross a wall was measured, and stands in its doc.go. A handler without a claim (ADR 30) is
 	// a branch of that path.
-	{"consumer", ""}: {files: 34, lines: 6520},
+	{"consumer", ""}: {files: 34, lines: 6565},
 	// What begins at a rebalance ends with it.
 	{"consumer/saramagroup", "member"}: {methods: 27, files: 4},
 	// The exported commands of a migration, and of the rights, which have two fields.
