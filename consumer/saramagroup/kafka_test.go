@@ -28,8 +28,9 @@ import (
 func TestMain(m *testing.M) {
 	metrics.UseNilMetrics = true // else a goroutine of its own, for ever
 	for variable, run := range map[string]func(brokers string) error{
-		"ONCEWARD_BOMB_BROKERS":   alone,
-		"ONCEWARD_KILLED_BROKERS": func(brokers string) error { return killed(brokers, os.Getenv("ONCEWARD_KILLED_DSN")) },
+		"ONCEWARD_BOMB_BROKERS":     alone,
+		"ONCEWARD_SHOUTING_BROKERS": func(brokers string) error { return shouting(brokers, os.Getenv("ONCEWARD_SHOUTING_DEFECT")) },
+		"ONCEWARD_KILLED_BROKERS":   func(brokers string) error { return killed(brokers, os.Getenv("ONCEWARD_KILLED_DSN")) },
 	} {
 		brokers := os.Getenv(variable)
 		if brokers == "" {
@@ -41,7 +42,8 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	goleak.VerifyTestMain(m)
+	// sarama's producers count errors of a topic for ten seconds, which nothing ends.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/eapache/go-resiliency/breaker.(*Breaker).timer"))
 }
 
 const topic = "orders"
