@@ -28,9 +28,9 @@ import (
 func TestMain(m *testing.M) {
 	metrics.UseNilMetrics = true // else a goroutine of its own, for ever
 	for variable, run := range map[string]func(brokers string) error{
-		"ONCEWARD_BOMB_BROKERS":     alone,
-		"ONCEWARD_SHOUTING_BROKERS": func(brokers string) error { return shouting(brokers, os.Getenv("ONCEWARD_SHOUTING_DEFECT")) },
-		"ONCEWARD_KILLED_BROKERS":   func(brokers string) error { return killed(brokers, os.Getenv("ONCEWARD_KILLED_DSN")) },
+		"ONCEWARD_BOMB_BROKERS":   alone,
+		"ONCEWARD_KILLED_BROKERS": func(brokers string) error { return killed(brokers, os.Getenv("ONCEWARD_KILLED_DSN")) },
+		"ONCEWARD_SHOUT_BROKERS":  func(brokers string) error { return shouting(brokers, os.Getenv("ONCEWARD_SHOUT_DEFECT")) },
 	} {
 		brokers := os.Getenv(variable)
 		if brokers == "" {

@@ -18,8 +18,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/onceward/onceward/internal/kafkaproxy"
 	"github.com/onceward/onceward/internal/kafkaserver"
@@ -43,9 +44,9 @@ type theatre struct {
 func newTheatre(t *testing.T, brokers int, defect string) *theatre {
 	t.Helper()
 	th := &theatre{t: t, network: kafkaproxy.New(), defect: defect}
-	seed := uint64(time.Now().UnixNano()) //nolint:gosec // it is printed
+	seed := uint64(time.Now().UnixNano())
 	t.Log("seed", seed)
-	th.dice = rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // to be made again
+	th.dice = rand.New(rand.NewPCG(seed, 0))
 	t.Cleanup(func() { require.NoError(t, th.network.Close()) })
 	var err error
 	th.cluster, err = kafkaserver.Start(t.Context(), kafkaserver.Options{
@@ -62,7 +63,7 @@ func newTheatre(t *testing.T, brokers int, defect string) *theatre {
 	for _, name := range []string{topic, upper} {
 		require.NoError(t, th.cluster.CreateTopic(t.Context(), name, shoutedPartitions, nil))
 	}
-	th.client, err = kgo.NewClient(kgo.SeedBrokers(th.cluster.Addrs()...), kgo.UnknownTopicRetries(-1))
+	th.client, err = kgo.NewClient(kgo.SeedBrokers(th.cluster.Addrs()...), kgo.UnknownTopicRetries(-1), kgo.MaxVersions(kversion.V2_8_0()))
 	require.NoError(t, err)
 	t.Cleanup(th.client.Close)
 	return th
@@ -71,8 +72,8 @@ func newTheatre(t *testing.T, brokers int, defect string) *theatre {
 // enter starts a member. It is killed at the test's end, if it is still there.
 func (th *theatre) enter() *exec.Cmd {
 	th.t.Helper()
-	child := exec.Command(os.Args[0]) //nolint:gosec // ourselves
-	child.Env = append(os.Environ(), "ONCEWARD_SHOUTING_BROKERS="+strings.Join(th.cluster.Addrs(), ","), "ONCEWARD_SHOUTING_DEFECT="+th.defect)
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), "ONCEWARD_SHOUT_BROKERS="+strings.Join(th.cluster.Addrs(), ","), "ONCEWARD_SHOUT_DEFECT="+th.defect)
 	child.Stderr = th.t.Output()
 	child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(th.t, child.Start())
@@ -101,14 +102,14 @@ func (th *theatre) pause(least, most time.Duration) {
 	}
 }
 
-// write produces until the context ends, and returns when all is acknowledged.
-func (th *theatre) write(ctx context.Context, rate int) {
+// write produces until done is closed, and returns when all is acknowledged.
+func (th *theatre) write(done <-chan struct{}, rate int) {
 	tick := time.NewTicker(time.Second / time.Duration(rate))
 	defer tick.Stop()
 	var all sync.WaitGroup
 	for {
 		select {
-		case <-ctx.Done():
+		case <-done:
 			all.Wait()
 			return
 		case <-tick.C:
@@ -125,29 +126,24 @@ func (th *theatre) write(ctx context.Context, rate int) {
 	}
 }
 
-// finished waits until the group has read its input to the end.
-func (th *theatre) finished() {
+// reads waits until a group has read the input to its end.
+func (th *theatre) reads(group string, every time.Duration) {
 	th.t.Helper()
-	admin := kadm.NewClient(th.client)
-	var lag string
+	request := kmsg.NewPtrOffsetFetchRequest()
+	request.Group = group
 	require.Eventually(th.t, func() bool {
-		ends, err := admin.ListEndOffsets(th.t.Context(), topic)
-		if err != nil {
+		answer, err := request.RequestWith(th.t.Context(), th.client)
+		if err != nil || answer.ErrorCode != 0 || len(answer.Topics) != 1 {
 			return false
 		}
-		offsets, err := admin.FetchOffsets(th.t.Context(), "shouting")
-		if err != nil {
-			return false
+		left := endsOf(th.t, th.client, topic, false)
+		for _, p := range answer.Topics[0].Partitions {
+			if p.ErrorCode == 0 && p.Offset == left[p.Partition] {
+				delete(left, p.Partition)
+			}
 		}
-		done := true
-		lag = ""
-		ends.Each(func(end kadm.ListedOffset) {
-			at, ok := offsets.Lookup(topic, end.Partition)
-			done = done && end.Err == nil && (end.Offset == 0 || ok && at.At == end.Offset)
-			lag += fmt.Sprint(end.Partition, ": ", at.At, " of ", end.Offset, "; ")
-		})
-		return done
-	}, 3*time.Minute, 100*time.Millisecond, "the group does not get to the end: %s", lag)
+		return len(left) == 0
+	}, 3*time.Minute, every, "the group does not get to the end")
 }
 
 // played returns the values of each partition in their order.
@@ -223,17 +219,13 @@ func (th *theatre) acts() map[string]func() {
 // coordinator returns the broker that coordinates the group, or the transactions of one
 // of the partitions.
 func (th *theatre) coordinator() int {
-	admin := kadm.NewClient(th.client)
-	var found kadm.FindCoordinatorResponses
-	key := "shouting"
+	request := kmsg.NewPtrFindCoordinatorRequest()
+	request.CoordinatorKey = "shouting"
 	if th.dice.IntN(2) == 0 {
-		found = admin.FindGroupCoordinators(th.t.Context(), key)
-	} else {
-		key = fmt.Sprint("shouting:", topic, ":", th.dice.IntN(shoutedPartitions))
-		found = admin.FindTxnCoordinators(th.t.Context(), key)
+		request.CoordinatorKey, request.CoordinatorType = fmt.Sprint("shouting:", topic, ":", th.dice.IntN(shoutedPartitions)), 1
 	}
-	if r := found[key]; r.Err == nil && r.NodeID >= 1 {
-		return int(r.NodeID) - 1
+	if answer, err := request.RequestWith(th.t.Context(), th.client); err == nil && answer.ErrorCode == 0 {
+		return int(answer.NodeID) - 1
 	}
 	return th.dice.IntN(len(th.cluster.Addrs()))
 }
@@ -250,9 +242,9 @@ func TestTransform(t *testing.T) {
 	for range 3 {
 		th.members = append(th.members, th.enter())
 	}
-	writing, stop := context.WithCancel(t.Context())
+	enough := make(chan struct{})
 	var writer sync.WaitGroup
-	writer.Go(func() { th.write(writing, 300) })
+	writer.Go(func() { th.write(enough, 300) })
 	acts, played := th.acts(), make(map[string]int)
 	for began, rounds := time.Now(), 0; time.Since(began) < lasts || rounds == 0; rounds++ {
 		names := slices.Sorted(maps.Keys(acts))
@@ -268,9 +260,9 @@ func TestTransform(t *testing.T) {
 		}
 	}
 	th.network.Heal()
-	stop()
+	close(enough)
 	writer.Wait()
-	th.finished()
+	th.reads("shouting", 100*time.Millisecond)
 	for i := range th.members {
 		th.ends(i, syscall.SIGTERM)
 	}
@@ -288,10 +280,9 @@ func TestTransform(t *testing.T) {
 func TestTransformCatchesLateEndTxn(t *testing.T) {
 	th := newTheatre(t, 1, "keep-producer")
 	th.members = append(th.members, th.enter())
-	writing, stop := context.WithCancel(t.Context())
-	defer stop()
+	enough := make(chan struct{})
 	var writer sync.WaitGroup
-	writer.Go(func() { th.write(writing, 300) })
+	writer.Go(func() { th.write(enough, 300) })
 	for round := 1; ; round++ {
 		require.LessOrEqual(t, round, 50, "no late EndTxn did harm")
 		fault := th.network.Inject(kafkaproxy.Fault{Key: kafkaproxy.EndTxn, Action: kafkaproxy.Late, Times: 1})
@@ -308,6 +299,6 @@ func TestTransformCatchesLateEndTxn(t *testing.T) {
 			break
 		}
 	}
-	stop()
+	close(enough)
 	writer.Wait()
 }

@@ -157,7 +157,8 @@ func (t *transformer) heldBack() (held []place, err error) {
 	}
 	answer, err := t.stable(t.questions, all)
 	for _, at := range all {
-		if block := answer.GetBlock(at.topic, at.partition); block != nil && block.Err == sarama.ErrUnstableOffsetCommit {
+		block := answer.GetBlock(at.topic, at.partition)
+		if block != nil && block.Err == sarama.ErrUnstableOffsetCommit {
 			held = append(held, at)
 		}
 	}
@@ -242,7 +243,8 @@ func (t *transformer) do(ctx context.Context, f func() error) error {
 func (t *transformer) fail(at place, err error) {
 	log := t.log.With("topic", at.topic, "partition", at.partition, "error", err)
 	switch {
-	case hopeless(err) && !t.mayLogIn(err), errors.Is(err, sarama.ErrTransactionalIDAuthorizationFailed), errors.Is(err, sarama.ErrInvalidTransactionTimeout):
+	case hopeless(err) && !t.mayLogIn(err), errors.Is(err, sarama.ErrTransactionalIDAuthorizationFailed),
+		errors.Is(err, sarama.ErrInvalidTransactionTimeout):
 		t.stop(fmt.Errorf("transform %s/%d as group %q: %w", at.topic, at.partition, t.group, err))
 	case overtaken(err):
 		log.Info("the partition is another member's by now; nothing of this one's transaction is seen")
@@ -276,9 +278,10 @@ func (t *transformer) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.C
 	ctx, cancel := drained(lasts, t.cfg.DrainTimeout)
 	defer cancel()
 	w := &shift{
-		transformer: t, session: s, claim: claim, pause: backoff.Jittered{Min: t.cfg.RetryMin, Max: t.cfg.RetryMax}, known: make(map[string]bool),
-		txn: newTxn(t, at, sarama.NewConsumerGroupMetadataFromSession(s, t.group, nil)),
-		log: t.log.With("topic", at.topic, "partition", at.partition),
+		transformer: t, session: s, claim: claim, known: make(map[string]bool),
+		pause: backoff.Jittered{Min: t.cfg.RetryMin, Max: t.cfg.RetryMax},
+		txn:   newTxn(t, at, sarama.NewConsumerGroupMetadataFromSession(s, t.group, nil)),
+		log:   t.log.With("topic", at.topic, "partition", at.partition),
 	}
 	if err := w.run(ctx, lasts); err != nil && lasts.Err() == nil {
 		t.fail(at, err)

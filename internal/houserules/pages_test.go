@@ -22,9 +22,11 @@ var checkers = map[string]func(*testing.T, houserules.Block){
 	"mermaid": nil, // a drawing: nothing that reads it is installed
 	"text":    isPrinted,
 	"sql":     isRun,
-	"go":      func(t *testing.T, b houserules.Block) { isPartOf(t, b, "*/example_test.go", "examples/*/*.go") },
-	"python":  func(t *testing.T, b houserules.Block) { isPartOf(t, b, "examples/*/*.py") },
-	"java":    func(t *testing.T, b houserules.Block) { isRun(t, b); compiles(t, b) },
+	"go": func(t *testing.T, b houserules.Block) {
+		isPartOf(t, b, "*/example_test.go", "consumer/*/example_test.go", "examples/*/*.go")
+	},
+	"python": func(t *testing.T, b houserules.Block) { isPartOf(t, b, "examples/*/*.py") },
+	"java":   func(t *testing.T, b houserules.Block) { isRun(t, b); compiles(t, b) },
 }
 
 // TestEveryBlockIsChecked: no page has a block that nothing checks.
