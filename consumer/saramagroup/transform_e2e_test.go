@@ -112,6 +112,8 @@ func (th *theatre) write(done <-chan struct{}, rate int) {
 		case <-done:
 			all.Wait()
 			return
+		case <-th.t.Context().Done(): // the test has failed
+			return
 		case <-tick.C:
 		}
 		n := th.wrote.Add(1)
@@ -119,7 +121,7 @@ func (th *theatre) write(done <-chan struct{}, rate int) {
 		th.client.Produce(th.t.Context(), &kgo.Record{Topic: topic, Key: fmt.Append(nil, "key-", n%40), Value: fmt.Append(nil, n)},
 			func(_ *kgo.Record, err error) {
 				defer all.Done()
-				if err != nil {
+				if err != nil && th.t.Context().Err() == nil {
 					th.t.Errorf("produce %d: %v", n, err)
 				}
 			})
@@ -291,8 +293,8 @@ func TestTransformCatchesLateEndTxn(t *testing.T) {
 		fault.Release()
 		th.pause(100*time.Millisecond, 500*time.Millisecond)
 		input, output := th.played(topic, kgo.ReadUncommitted()), th.played(upper, kgo.ReadCommitted())
-		for partition, out := range output {
-			input[partition] = input[partition][:min(len(out), len(input[partition]))] // the rest is on its way
+		for partition, in := range input {
+			input[partition] = in[:min(len(output[partition]), len(in))] // the rest is on its way
 		}
 		if err := compare(input, output); err != nil {
 			t.Log("round", round, "as it should be:", err)
