@@ -163,3 +163,28 @@ func TestTransformZombieWithTheNewestEpoch(t *testing.T) {
 		require.Greater(t, len(zombie(t, saramagroup.TransformConfig.Plain)), 4, "the zombie has committed what was done")
 	})
 }
+
+// The coordinator that sarama asks where to begin was deposed, and does not know what was
+// committed since. The partition is not begun there.
+func TestTransformStaleCoordinator(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t, 1)
+	p.produce(0, 1, 5)
+	stop, _ := p.start(shout, p.config())
+	p.reaches(0, 5)
+	require.NoError(t, stop())
+	p.ControlKey(int16(kmsg.OffsetFetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		partition := kmsg.NewOffsetFetchResponseTopicPartition()
+		partition.Offset = 2
+		of := kmsg.NewOffsetFetchResponseTopic()
+		of.Topic, of.Partitions = topic, append(of.Partitions, partition)
+		stale := r.ResponseKind().(*kmsg.OffsetFetchResponse)
+		stale.Topics = append(stale.Topics, of)
+		return stale, nil, true
+	})
+	p.produce(0, 6, 6)
+	stop, _ = p.start(shout, p.config())
+	p.reaches(0, 6)
+	require.NoError(t, stop())
+	require.Equal(t, numbers(1, 6), p.seen(kgo.ReadCommitted()))
+}

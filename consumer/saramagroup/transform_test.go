@@ -319,3 +319,30 @@ func TestTransactionalIDsDiffer(t *testing.T) {
 		}
 	}
 }
+
+// A coordinator that does not answer holds up neither the end, nor the rebalance before
+// which the end comes.
+func TestTransformEndsBesideASilentCoordinator(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t, 1)
+	silent, asked := make(chan struct{}), make(chan struct{})
+	p.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
+		close(asked)
+		p.SleepControl(func() { <-silent })
+		return nil, errors.New("too late"), true
+	})
+	cfg := p.config()
+	cfg.DrainTimeout = 100 * time.Millisecond
+	p.produce(0, 1, 5)
+	stop, _ := p.start(shout, cfg)
+	<-asked
+	ended := make(chan error, 1)
+	go func() { ended <- stop() }()
+	select {
+	case err := <-ended:
+		require.NoError(t, err)
+	case <-time.After(patience):
+		t.Error("it waits for an answer")
+	}
+	close(silent)
+}
