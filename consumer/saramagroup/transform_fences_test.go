@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
@@ -187,4 +188,30 @@ func TestTransformStaleCoordinator(t *testing.T) {
 	p.reaches(0, 6)
 	require.NoError(t, stop())
 	require.Equal(t, numbers(1, 6), p.seen(kgo.ReadCommitted()))
+}
+
+// The new producer after a retried commit is refused: the commit is known all the same.
+func TestTransformRotationFails(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t, 1)
+	var lost atomic.Bool
+	p.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
+		lost.Store(true)
+		return nil, errors.New("lost on its way"), true
+	})
+	p.ControlKey(int16(kmsg.InitProducerID), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		if !lost.Load() {
+			return nil, nil, false
+		}
+		refusal := r.ResponseKind().(*kmsg.InitProducerIDResponse)
+		refusal.ErrorCode = kerr.ProducerFenced.Code
+		return refusal, nil, true
+	})
+	p.produce(0, 1, 10)
+	cfg := p.config()
+	cfg.MaxRecords = 3
+	stop, _ := p.start(shout, cfg)
+	p.reaches(0, 10)
+	require.NoError(t, stop())
+	require.Equal(t, numbers(1, 10), p.seen(kgo.ReadCommitted()))
 }

@@ -23,9 +23,8 @@ var errFunc = errors.New("transform")
 // transforming is one call of [Transform].
 type transforming struct {
 	joiner
-	cfg       TransformConfig
-	fn        TransformFunc
-	rotations atomic.Int64
+	cfg TransformConfig
+	fn  TransformFunc
 }
 
 // session implements work.

@@ -149,7 +149,8 @@ func (p *txn) begin() error {
 
 // commit commits what was sent together with the offset behind the last message. When it
 // returns nil that is known, and nothing of it can be repeated or undone by what may still
-// be under way. After an error whether it was committed is for the group's offset to say.
+// be under way. After an error there may be no producer any more, and whether it was
+// committed is for the group's offset to say.
 func (p *txn) commit(ctx context.Context, last *sarama.ConsumerMessage) error {
 	// First alone, so that the retries which are counted are those of the end: the request
 	// that adds partitions is sent again often, for a harmless reason.
@@ -176,10 +177,7 @@ func (p *txn) commit(ctx context.Context, last *sarama.ConsumerMessage) error {
 	if p.retries.Load() == before || faults.keepProducer {
 		return nil
 	}
-	if err := p.rotate(ctx); err != nil {
-		p.owner.fail(p.at, err) // the commit itself is known
-	}
-	return nil
+	return p.rotate(ctx)
 }
 
 // end runs an end of the transaction, which is left behind when ctx ends first.
@@ -200,7 +198,6 @@ func (p *txn) rotate(ctx context.Context) error {
 	if err := p.open(ctx); err != nil {
 		return err
 	}
-	p.owner.rotations.Add(1)
 	p.log.Info("made a new Kafka producer, because a commit had to be sent more than once")
 	return nil
 }
