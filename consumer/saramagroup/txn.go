@@ -158,17 +158,17 @@ func (p *txn) commit(ctx context.Context, last *sarama.ConsumerMessage) error {
 		return err
 	}
 	before, faults := p.retries.Load(), p.owner.cfg.faults
-	group := p.group
+	producer, group := p.producer, p.group // it may outlive this call
 	if faults.plain {
 		group = sarama.NewConsumerGroupMetadata(group.GroupID)
 	}
 	err := p.end(ctx, func() error {
 		if !faults.outside {
-			if err := p.producer.AddMessageToTxnWithGroupMetadata(last, group, nil); err != nil {
+			if err := producer.AddMessageToTxnWithGroupMetadata(last, group, nil); err != nil {
 				return err
 			}
 		}
-		return p.producer.CommitTxn()
+		return producer.CommitTxn()
 	})
 	if err != nil {
 		return fmt.Errorf("commit a transaction of %q: %w", p.config.Producer.Transaction.ID, err)
