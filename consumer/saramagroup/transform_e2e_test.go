@@ -67,6 +67,8 @@ func newTheatre(t *testing.T, brokers int, defect string) *theatre {
 	th.client, err = kgo.NewClient(kgo.SeedBrokers(th.cluster.Addrs()...), kgo.UnknownTopicRetries(-1), kgo.MaxVersions(kversion.V2_8_0()))
 	require.NoError(t, err)
 	t.Cleanup(th.client.Close)
+	_, _, err = th.client.ProducerID(t.Context()) // which it would not ask for again while a broker is away
+	require.NoError(t, err)
 	return th
 }
 
