@@ -8,6 +8,9 @@
 // letter, or ignored by name. Together with the claims of the package consumer
 // each event is applied once, through crashes, rebalances and restarts.
 //
+// [Transform] is a member without a database, which writes what it makes of each record
+// back to Kafka: see there. What follows is about [Run], but for the compressed batches.
+//
 // # States
 //
 // [Run] joins the group, consumes until the group rebalances, joins again, and

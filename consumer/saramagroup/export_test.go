@@ -44,7 +44,7 @@ func MailerConfig(c Config) (*sarama.Config, error) { return c.mailerConfig() }
 // but does not know its topics yet; the one before knew them by ids. It returns what Run
 // ends with; nil: it goes on.
 func LateReport(client sarama.Client, handler Handler, ids map[string]uuid.UUID) (ended error) {
-	r := &runner{handler: handler, log: slog.New(slog.DiscardHandler), stop: func(err error) { ended = err }}
+	r := &runner{handler: handler, joiner: joiner{log: slog.New(slog.DiscardHandler), stop: func(err error) { ended = err }}}
 	before, now := unbegun(r, client), unbegun(r, client)
 	before.ids.Store(&ids)
 	r.before.Store(before)

@@ -15,6 +15,14 @@ type dialer interface {
 	Dial(network, addr string) (net.Conn, error)
 }
 
+// dialerOf is what a configuration would have a client connect by.
+func dialerOf(s *sarama.Config) dialer {
+	if s.Net.Proxy.Enable {
+		return s.Net.Proxy.Dialer
+	}
+	return &net.Dialer{Timeout: s.Net.DialTimeout, KeepAlive: s.Net.KeepAlive}
+}
+
 // tap makes the connections of a client and keeps the last answer that came, as
 // it came: sarama shows nothing of an answer that it refuses. TLS is spoken here,
 // because sarama would speak it above.
@@ -29,10 +37,7 @@ type tap struct {
 
 // tapInto has the client of a configuration connect by a tap.
 func tapInto(s *sarama.Config) *tap {
-	t := &tap{sarama: s, inner: &net.Dialer{Timeout: s.Net.DialTimeout, KeepAlive: s.Net.KeepAlive}}
-	if s.Net.Proxy.Enable {
-		t.inner = s.Net.Proxy.Dialer
-	}
+	t := &tap{sarama: s, inner: dialerOf(s)}
 	if s.Net.TLS.Enable {
 		t.tls, s.Net.TLS.Enable = s.Net.TLS.Config, false
 	}

@@ -1,0 +1,19 @@
+package saramagroup
+
+// Defects that tests build into a Transform.
+func (c TransformConfig) Plain() TransformConfig        { c.faults.plain = true; return c }
+func (c TransformConfig) Outside() TransformConfig      { c.faults.outside = true; return c }
+func (c TransformConfig) KeepOpen() TransformConfig     { c.faults.keepOpen = true; return c }
+func (c TransformConfig) KeepProducer() TransformConfig { c.faults.keepProducer = true; return c }
+
+// TransformRefuses is what a Transform ends with when sarama refuses an answer.
+func TransformRefuses(err error) (ended error) {
+	t := &transforming{joiner: joiner{stop: func(err error) { ended = err }}}
+	t.refused(err)
+	return ended
+}
+
+// TransactionalID is transactionalID.
+func TransactionalID(group, topic string, partition int32) string {
+	return transactionalID(group, place{topic, partition})
+}

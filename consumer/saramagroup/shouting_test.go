@@ -1,0 +1,33 @@
+package saramagroup_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/onceward/onceward/consumer/saramagroup"
+)
+
+// shouting is a Transform in a process of its own, until SIGTERM.
+func shouting(brokers, defect string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	cfg := saramagroup.TransformConfig{
+		Topics: []string{topic}, Insecure: true, ClientID: fmt.Sprint("shouting-", os.Getpid()),
+		CommitInterval: 50 * time.Millisecond, SessionTimeout: 3 * time.Second, TransactionTimeout: 10 * time.Second,
+		DrainTimeout: 2 * time.Second, RetryMin: 10 * time.Millisecond, RetryMax: 500 * time.Millisecond,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)).With("pid", os.Getpid()),
+	}
+	switch defect {
+	case "keep-producer":
+		cfg = cfg.KeepProducer()
+	case "outside":
+		cfg = cfg.Outside()
+	}
+	return saramagroup.Transform(ctx, strings.Split(brokers, ","), "shouting", shout, cfg)
+}

@@ -1,0 +1,443 @@
+package saramagroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/backoff"
+)
+
+// errFunc marks an error of a [TransformFunc], or of its outputs: the record is tried
+// again, and nothing else is amiss.
+var errFunc = errors.New("transform")
+
+// transforming is one call of [Transform].
+type transforming struct {
+	joiner
+	cfg TransformConfig
+	fn  TransformFunc
+}
+
+// session implements work.
+func (t *transforming) session(client sarama.Client) session {
+	return &transformer{transforming: t, questions: client}
+}
+
+// refused implements work. Nothing is there in which the batch could be kept.
+func (t *transforming) refused(err error) {
+	t.stop(fmt.Errorf("a batch unpacks to more than the limit, and nothing of its broker can be read: %w; "+
+		"raise sarama.MaxDecompressedBatchSize, or set the offset of group %q behind it by hand", err, t.group))
+}
+
+// outOfRange implements work.
+func (t *transforming) outOfRange(err error) {
+	t.stop(fmt.Errorf("the messages after the committed offset of group %q are gone from Kafka (retention, or the topic was created again): %w; "+
+		"see what was lost, then set the group's offset by hand", t.group, err))
+}
+
+// transformer is one session of a [Transform]: sarama's ConsumerGroupHandler. Each
+// partition has a worker of its own, with a transaction of its own; they share the
+// connections.
+type transformer struct {
+	*transforming
+	questions sarama.Client
+	client    sarama.Client // of the producers, from Setup on
+	wire      *wire
+	tasks     sync.WaitGroup // what sarama does for the producers
+	finished  atomic.Int64   // messages of this session
+
+	mu      sync.Mutex
+	failure error // the first that ended the session
+}
+
+// Setup connects the producers. No transaction of an earlier generation can be committed
+// any more, and the offsets at which the partitions begin are behind all that were:
+// sarama reads them with RequireStable.
+func (t *transformer) Setup(s sarama.ConsumerGroupSession) error {
+	t.log.Info("joined the group", "generation", s.GenerationID(), "member", s.MemberID(), "partitions", s.Claims())
+	return t.connect()
+}
+
+func (t *transformer) connect() error {
+	config, err := t.cfg.producers()
+	if err != nil {
+		return err
+	}
+	t.wire = wireInto(config)
+	t.tune(config)
+	t.client, err = sarama.NewClient(t.brokers, config)
+	return err
+}
+
+// tune has the retries of a configuration end soon after the timeout of a transaction,
+// and with the wire; see newTxn.
+func (t *transformer) tune(config *sarama.Config) {
+	tries := int(t.cfg.TransactionTimeout/txnRetryMax) + 10
+	config.Producer.Retry.Max, config.Producer.Transaction.Retry.Max = tries, tries
+	config.Metadata.Retry.Max, config.Metadata.Retry.BackoffFunc = tries, func(retries, _ int) time.Duration {
+		t.wire.pause(backoff.After(retries+1, produceRetryMin, txnRetryMax))
+		return 0
+	}
+}
+
+// Cleanup waits for what workers have left behind. sarama calls it when all of them have
+// returned.
+func (t *transformer) Cleanup(s sarama.ConsumerGroupSession) error {
+	t.disconnect()
+	t.log.Info("left the session", "generation", s.GenerationID(), "cause", context.Cause(s.Context()), "finished", t.finished.Load())
+	return nil
+}
+
+func (t *transformer) disconnect() {
+	if t.client == nil {
+		return
+	}
+	t.wire.cut()
+	_ = t.client.Close()
+	t.tasks.Wait()
+}
+
+// close implements session. Offsets that are held back are those of a member that died in
+// the middle of a commit, of which nobody had the time to say the end: it is said here,
+// in the place of its timeout.
+func (t *transformer) close(err error) ending {
+	if errors.Is(err, sarama.ErrUnstableOffsetCommit) {
+		if freeErr := t.free(); freeErr != nil {
+			t.log.Warn("a transaction that holds offsets back was not ended; its timeout will", "error", freeErr)
+		}
+	}
+	finished := t.finished.Load() > 0
+	return ending{finished: finished, hopeful: finished, err: t.failure}
+}
+
+// free ends the transactions that hold back offsets of the group.
+func (t *transformer) free() error {
+	held, err := t.heldBack()
+	if err != nil || len(held) == 0 {
+		return err
+	}
+	if err := t.connect(); err != nil {
+		return err
+	}
+	defer t.disconnect()
+	ctx, cancel := context.WithTimeout(context.Background(), t.cfg.DrainTimeout)
+	defer cancel()
+	for _, at := range held {
+		p := newTxn(t, at, nil)
+		if err := p.open(ctx); err != nil {
+			return err
+		}
+		p.leave(ctx)
+		t.log.Info("ended a transaction that a member had left in the middle of its commit", "topic", at.topic, "partition", at.partition)
+	}
+	return nil
+}
+
+// heldBack returns the partitions whose offset a transaction holds back.
+func (t *transformer) heldBack() (held []place, err error) {
+	var all []place
+	for _, topic := range t.cfg.Topics {
+		partitions, err := t.questions.Partitions(topic)
+		if err != nil {
+			return nil, fmt.Errorf("list the partitions of %q: %w", topic, err)
+		}
+		for _, partition := range partitions {
+			all = append(all, place{topic, partition})
+		}
+	}
+	answer, err := t.stable(t.questions, all)
+	for _, at := range all {
+		block := answer.GetBlock(at.topic, at.partition)
+		if block != nil && block.Err == sarama.ErrUnstableOffsetCommit {
+			held = append(held, at)
+		}
+	}
+	return held, err
+}
+
+// stableVersion is the first version of OffsetFetch with RequireStable.
+const stableVersion = 7
+
+// stable asks for offsets of the group which no open transaction will change.
+func (t *transformer) stable(client sarama.Client, of []place) (*sarama.OffsetFetchResponse, error) {
+	coordinator, err := client.Coordinator(t.group)
+	if err != nil {
+		return new(sarama.OffsetFetchResponse), fmt.Errorf("find the group's coordinator: %w", err)
+	}
+	request := &sarama.OffsetFetchRequest{Version: stableVersion, ConsumerGroup: t.group, RequireStable: true}
+	for _, at := range of {
+		request.AddPartition(at.topic, at.partition)
+	}
+	answer, err := coordinator.FetchOffset(request)
+	if err == nil && answer.Err != sarama.ErrNoError {
+		err = answer.Err
+	}
+	if err != nil {
+		return new(sarama.OffsetFetchResponse), fmt.Errorf("ask %s for the group's offsets: %w", coordinator.Addr(), err)
+	}
+	return answer, nil
+}
+
+// verify makes sure that a partition begins at the offset that is the last word of all
+// who had its transactional id before: sarama read it before they were fenced, and perhaps
+// from a coordinator that has been deposed and did not know.
+func (t *transformer) verify(ctx context.Context, at place, begins int64) error {
+	return t.do(ctx, func() error {
+		for try := 1; ; try++ {
+			offset, err := t.last(at)
+			switch {
+			case err == nil && offset != begins && (offset >= 0 || begins >= 0):
+				return fmt.Errorf("the session begins at offset %d, and the group's is %d", begins, offset)
+			case err == nil || try == verifyTries:
+				return err
+			}
+			_ = t.client.RefreshCoordinator(t.group) // what is wrong with it, the next request says
+			t.wire.pause(backoff.After(try, produceRetryMin, txnRetryMax))
+		}
+	})
+}
+
+// verifyTries are less than ten seconds, after which the session is begun anew.
+const verifyTries = 12
+
+// last returns the group's offset of a partition, less than 0 for none.
+func (t *transformer) last(at place) (int64, error) {
+	answer, err := t.stable(t.client, []place{at})
+	if err != nil {
+		return 0, err
+	}
+	block := answer.GetBlock(at.topic, at.partition)
+	switch {
+	case block == nil:
+		return 0, sarama.ErrIncompleteResponse
+	case block.Err != sarama.ErrNoError:
+		return 0, block.Err
+	}
+	return block.Offset, nil
+}
+
+// do runs what sarama gives no context, and leaves it behind when ctx ends first: Cleanup
+// cuts its connections, and waits.
+func (t *transformer) do(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	t.tasks.Go(func() { done <- f() })
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// fail says of what the session ends. What a person has to change ends Transform.
+func (t *transformer) fail(at place, err error) {
+	log := t.log.With("topic", at.topic, "partition", at.partition, "error", err)
+	switch {
+	case hopeless(err) && !t.mayLogIn(err), errors.Is(err, sarama.ErrTransactionalIDAuthorizationFailed),
+		errors.Is(err, sarama.ErrInvalidTransactionTimeout):
+		t.stop(fmt.Errorf("transform %s/%d as group %q: %w", at.topic, at.partition, t.group, err))
+	case overtaken(err):
+		log.Info("the partition is another member's by now; nothing of this one's transaction is seen")
+	default:
+		log.Warn("a transaction failed; joining again, at the offset that was committed last")
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.failure == nil {
+		t.failure = err
+	}
+}
+
+// overtaken reports whether Kafka says that the member, or its producer, is not the
+// newest any more.
+func overtaken(err error) bool {
+	for _, target := range []error{
+		sarama.ErrProducerFenced, sarama.ErrInvalidProducerEpoch, sarama.ErrIllegalGeneration,
+		sarama.ErrUnknownMemberId, sarama.ErrFencedInstancedId,
+	} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}
+
+// ConsumeClaim is the worker of one partition. The session ends when it returns.
+func (t *transformer) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	lasts, at := s.Context(), place{claim.Topic(), claim.Partition()}
+	ctx, cancel := drained(lasts, t.cfg.DrainTimeout)
+	defer cancel()
+	w := &shift{
+		transformer: t, session: s, claim: claim, known: make(map[string]bool),
+		pause: backoff.Jittered{Min: t.cfg.RetryMin, Max: t.cfg.RetryMax},
+		txn:   newTxn(t, at, sarama.NewConsumerGroupMetadataFromSession(s, t.group, nil)),
+		log:   t.log.With("topic", at.topic, "partition", at.partition),
+	}
+	if err := w.run(ctx, lasts); err != nil && lasts.Err() == nil {
+		t.fail(at, err)
+	}
+	leaving, done := context.WithTimeout(context.WithoutCancel(lasts), t.cfg.DrainTimeout)
+	defer done()
+	w.txn.leave(leaving)
+	return nil
+}
+
+// shift is the worker of one partition in one session.
+type shift struct {
+	*transformer
+	session sarama.ConsumerGroupSession
+	claim   sarama.ConsumerGroupClaim
+	txn     *txn
+	log     *slog.Logger
+	pause   backoff.Jittered
+	known   map[string]bool         // topics of outputs that are there
+	last    *sarama.ConsumerMessage // of the open transaction
+	records int                     // in it
+	bytes   int                     // of its outputs
+	until   time.Time               // when it is committed at the latest
+}
+
+// run works until lasts ends, with the session. ctx outlives it by the drain's time, for a commit that
+// is under way.
+func (w *shift) run(ctx, lasts context.Context) error {
+	if err := w.txn.open(ctx); err != nil {
+		return err
+	}
+	if err := w.verify(ctx, w.txn.at, w.claim.InitialOffset()); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-lasts.Done():
+			return nil
+		case <-wake(w.until):
+			if err := w.commit(ctx); err != nil {
+				return err
+			}
+		case msg, open := <-w.claim.Messages():
+			if !open {
+				return nil
+			}
+			if err := w.take(ctx, lasts, msg); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// take transforms one message, as often as it takes, and commits what is due.
+func (w *shift) take(ctx, lasts context.Context, msg *sarama.ConsumerMessage) error {
+	outputs, err := w.transform(lasts, msg)
+	for ; err != nil; outputs, err = w.transform(lasts, msg) {
+		if lasts.Err() != nil {
+			return nil
+		}
+		if err := w.commit(ctx); err != nil { // what came before it does not wait
+			return err
+		}
+		delay := w.pause.Next()
+		w.log.Error("message failed; its partition waits", "offset", msg.Offset, "error", err, "retry_in", delay)
+		if !sleep(lasts, delay) {
+			return nil
+		}
+	}
+	w.pause.Reset()
+	if w.last == nil {
+		w.until = time.Now().Add(w.cfg.CommitInterval)
+	}
+	bounded, cancel := context.WithTimeout(lasts, w.cfg.TransactionTimeout)
+	defer cancel()
+	if err := w.txn.send(bounded, outputs); err != nil {
+		return err
+	}
+	w.last = msg
+	w.records++
+	for _, m := range outputs {
+		w.bytes += m.ByteSize(messageVersion)
+	}
+	if w.records >= w.cfg.MaxRecords || w.bytes >= maxOutputBytes || !time.Now().Before(w.until) {
+		return w.commit(ctx)
+	}
+	return nil
+}
+
+// commit commits what is open, if anything is.
+func (w *shift) commit(ctx context.Context) error {
+	if w.last == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.TransactionTimeout)
+	defer cancel()
+	if err := w.txn.commit(ctx, w.last); err != nil {
+		return err
+	}
+	if w.cfg.faults.outside {
+		w.session.MarkMessage(w.last, "")
+		w.session.Commit()
+	}
+	w.finished.Add(int64(w.records))
+	w.last, w.records, w.bytes, w.until = nil, 0, 0, time.Time{}
+	return nil
+}
+
+// transform calls the user's function, and makes messages of what it returns.
+func (w *shift) transform(ctx context.Context, msg *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.TransactionTimeout/2)
+	defer cancel()
+	outputs, err := w.call(ctx, record(msg))
+	if err != nil {
+		return nil, err
+	}
+	messages := make([]*sarama.ProducerMessage, len(outputs))
+	for i, out := range outputs {
+		messages[i] = out.message()
+		if err := w.check(messages[i]); err != nil {
+			return nil, fmt.Errorf("%w: output %d: %w", errFunc, i, err)
+		}
+	}
+	return messages, nil
+}
+
+// call turns a panic of the user's function into an error.
+func (w *shift) call(ctx context.Context, rec consumer.Record) (outputs []Output, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: panic: %v\n%s", errFunc, p, debug.Stack())
+		}
+	}()
+	outputs, err = w.fn(ctx, rec)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", errFunc, err)
+	}
+	return outputs, err
+}
+
+// check refuses what Kafka would: of a transaction that has failed, all of it is made
+// again, and every member of the group joins again.
+func (w *shift) check(m *sarama.ProducerMessage) error {
+	for _, topic := range w.cfg.Topics {
+		if m.Topic == topic {
+			return fmt.Errorf("topic %q is one of Topics; it would come back for ever", topic)
+		}
+	}
+	if size := m.ByteSize(messageVersion); size > w.cfg.MaxMessageBytes {
+		return fmt.Errorf("%d bytes for topic %q are more than MaxMessageBytes, %d", size, m.Topic, w.cfg.MaxMessageBytes)
+	}
+	if w.known[m.Topic] {
+		return nil
+	}
+	if _, err := w.questions.Partitions(m.Topic); err != nil {
+		return fmt.Errorf("topic %q cannot be written to: %w; create it, or allow it to be described", m.Topic, err)
+	}
+	w.known[m.Topic] = true
+	return nil
+}

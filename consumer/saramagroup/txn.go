@@ -1,0 +1,311 @@
+package saramagroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/internal/backoff"
+)
+
+// The pauses between tries of a transaction's requests. The first retry is mostly because
+// the brokers still write the end of the transaction before, which takes milliseconds.
+const (
+	txnRetryMin     = 2 * time.Millisecond
+	produceRetryMin = 20 * time.Millisecond
+	txnRetryMax     = time.Second
+)
+
+// txn is the open transaction of one input partition, and the producer that has it. One
+// goroutine calls its methods.
+//
+// The invariant: an end of a transaction (AddOffsetsToTxn, TxnOffsetCommit, EndTxn) that
+// sarama has sent more than once is the last of its producer. A request of it may still be
+// under way, and a broker cannot tell the transactions of one epoch apart: it would end
+// the next transaction, or move its offsets. The next producer has another epoch.
+type txn struct {
+	at    place
+	group *sarama.ConsumerGroupMetadata // of the session: a commit of an earlier generation is refused
+	owner *transformer
+	log   *slog.Logger
+
+	config   *sarama.Config
+	retries  atomic.Uint64                        // requests about the transaction that sarama has sent again
+	current  atomic.Pointer[sarama.AsyncProducer] // producer, for its status only
+	producer sarama.AsyncProducer
+	drained  chan struct{} // closed when the producer has ended
+	flight   *flight
+	begun    bool
+	ending   chan struct{} // closed when the last commit or abort has ended; nil before
+	lost     bool          // that was left behind under way
+}
+
+// newTxn returns one without a producer; see open.
+func newTxn(t *transformer, at place, group *sarama.ConsumerGroupMetadata) *txn {
+	p := &txn{at: at, group: group, owner: t, log: t.log.With("topic", at.topic, "partition", at.partition)}
+	config := *t.client.Config()
+	config.Producer.Transaction.ID = transactionalID(t.group, at)
+	config.Producer.Transaction.Retry.BackoffFunc = func(retries, _ int) time.Duration {
+		p.retries.Add(1)
+		p.pause(backoff.After(retries+1, txnRetryMin, txnRetryMax))
+		return 0
+	}
+	config.Producer.Retry.BackoffFunc = func(retries, _ int) time.Duration {
+		p.pause(backoff.After(retries+1, produceRetryMin, txnRetryMax))
+		return 0
+	}
+	p.config = &config
+	return p
+}
+
+// pause waits before a retry, but for one of a transaction that sarama will refuse to
+// commit: that has no sense any more, and its messages are given up soon.
+func (p *txn) pause(d time.Duration) {
+	if producer := p.current.Load(); producer != nil && (*producer).TxnStatus()&sarama.ProducerTxnFlagInError != 0 {
+		return
+	}
+	p.owner.wire.pause(d)
+}
+
+// transactionalID is of an input partition: who is given the partition ends what the one
+// before has left open. A topic has no colon, so that no two of them are equal.
+func transactionalID(group string, at place) string {
+	return fmt.Sprintf("%s:%s:%d", group, at.topic, at.partition)
+}
+
+// as is a client whose producers have a configuration of their own.
+type as struct {
+	sarama.Client
+	config *sarama.Config
+}
+
+// Config implements sarama.Client.
+func (c as) Config() *sarama.Config { return c.config }
+
+// open gets the producer an id and an epoch, which aborts what an earlier one has left
+// open, and fences it.
+func (p *txn) open(ctx context.Context) error {
+	opened := make(chan sarama.AsyncProducer, 1)
+	err := p.owner.do(ctx, func() error {
+		defer close(opened)
+		producer, err := sarama.NewAsyncProducerFromClient(as{p.owner.client, p.config})
+		if err == nil {
+			opened <- producer
+		}
+		return err
+	})
+	if err != nil {
+		p.owner.tasks.Go(func() {
+			for late := range opened {
+				late.AsyncClose()
+				newFlight().drain(late)
+			}
+		})
+		return fmt.Errorf("get a producer id for %q: %w", p.config.Producer.Transaction.ID, err)
+	}
+	p.producer, p.flight, p.drained = <-opened, newFlight(), make(chan struct{})
+	flight, producer, drained := p.flight, p.producer, p.drained
+	p.current.Store(&producer)
+	p.owner.tasks.Go(func() {
+		defer close(drained)
+		flight.drain(producer)
+	})
+	return nil
+}
+
+// send hands messages over, and begins a transaction when none is open. They are part of
+// it, or it cannot be committed.
+func (p *txn) send(ctx context.Context, messages []*sarama.ProducerMessage) error {
+	if err := p.begin(); err != nil {
+		return err
+	}
+	for _, m := range messages {
+		p.flight.add()
+		select {
+		case p.producer.Input() <- m:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+func (p *txn) begin() error {
+	if p.begun {
+		return nil
+	}
+	if err := p.producer.BeginTxn(); err != nil {
+		return fmt.Errorf("begin a transaction: %w", err)
+	}
+	p.begun = true
+	return nil
+}
+
+// commit commits what was sent together with the offset behind the last message. When it
+// returns nil that is known, and nothing of it can be repeated or undone by what may still
+// be under way. After an error there may be no producer any more, and whether it was
+// committed is for the group's offset to say.
+func (p *txn) commit(ctx context.Context, last *sarama.ConsumerMessage) error {
+	// First alone, so that the retries which are counted are those of the end: the request
+	// that adds partitions is sent again often, for a harmless reason.
+	if err := p.flight.wait(ctx); err != nil {
+		return err
+	}
+	before, faults := p.retries.Load(), p.owner.cfg.faults
+	producer, group := p.producer, p.group // it may outlive this call
+	if faults.plain {
+		group = sarama.NewConsumerGroupMetadata(group.GroupID)
+	}
+	err := p.end(ctx, func() error {
+		if !faults.outside {
+			if err := producer.AddMessageToTxnWithGroupMetadata(last, group, nil); err != nil {
+				return err
+			}
+		}
+		return producer.CommitTxn()
+	})
+	if err != nil {
+		return fmt.Errorf("commit a transaction of %q: %w", p.config.Producer.Transaction.ID, err)
+	}
+	p.begun = false
+	if p.retries.Load() == before || faults.keepProducer {
+		return nil
+	}
+	return p.rotate(ctx)
+}
+
+// end runs an end of the transaction, which is left behind when ctx ends first.
+func (p *txn) end(ctx context.Context, end func() error) error {
+	ending := make(chan struct{})
+	p.ending = ending
+	err := p.owner.do(ctx, func() error {
+		defer close(ending)
+		return end()
+	})
+	p.lost = p.lost || err != nil && ctx.Err() != nil
+	return err
+}
+
+// rotate takes a new producer.
+func (p *txn) rotate(ctx context.Context) error {
+	p.close(ctx)
+	if err := p.open(ctx); err != nil {
+		return err
+	}
+	p.log.Info("made a new Kafka producer, because a commit had to be sent more than once")
+	return nil
+}
+
+// leave ends what is open, so that readers of the outputs wait for nothing, and closes the
+// producer. What it does not reach before ctx ends is done by the next producer of the
+// partition, or by the transaction's timeout.
+func (p *txn) leave(ctx context.Context) {
+	if p.producer == nil {
+		return
+	}
+	if p.begun && !p.lost && !p.owner.cfg.faults.keepOpen {
+		if err := p.end(ctx, p.producer.AbortTxn); err != nil {
+			p.log.Debug("abort a transaction", "error", err)
+		}
+	}
+	p.close(ctx)
+}
+
+// close ends the producer. One that has not ended before ctx does so after the session's
+// cut.
+func (p *txn) close(ctx context.Context) {
+	producer, ending := p.producer, p.ending
+	p.producer = nil
+	p.current.Store(nil)
+	p.owner.tasks.Go(func() {
+		if ending != nil {
+			<-ending
+		}
+		producer.AsyncClose()
+	})
+	select {
+	case <-p.drained:
+	case <-ctx.Done():
+	}
+}
+
+// flight counts the messages that are on their way.
+type flight struct {
+	changed chan struct{} // gets one when wait has to look again
+
+	mu      sync.Mutex
+	aloft   int
+	failure error // the first
+}
+
+func newFlight() *flight { return &flight{changed: make(chan struct{}, 1)} }
+
+func (f *flight) add() {
+	f.mu.Lock()
+	f.aloft++
+	f.mu.Unlock()
+}
+
+func (f *flight) land(err error) {
+	f.mu.Lock()
+	f.aloft--
+	if f.failure == nil {
+		f.failure = err
+	}
+	look := f.aloft == 0 || f.failure != nil
+	f.mu.Unlock()
+	if look {
+		select {
+		case f.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// wait returns nil once all are acknowledged.
+func (f *flight) wait(ctx context.Context) error {
+	for {
+		f.mu.Lock()
+		aloft, failure := f.aloft, f.failure
+		f.mu.Unlock()
+		switch {
+		case failure != nil:
+			return failure
+		case aloft == 0:
+			return nil
+		}
+		select {
+		case <-f.changed:
+		case <-ctx.Done():
+			return errors.Join(errors.New("the outputs were not acknowledged in time"), ctx.Err())
+		}
+	}
+}
+
+// drain takes what becomes of the messages until the producer has ended. Nobody else may,
+// and somebody must: sarama waits for it.
+func (f *flight) drain(producer sarama.AsyncProducer) {
+	successes, failures := producer.Successes(), producer.Errors()
+	for successes != nil || failures != nil {
+		select {
+		case _, open := <-successes:
+			if !open {
+				successes = nil
+				continue
+			}
+			f.land(nil)
+		case failed, open := <-failures:
+			if !open {
+				failures = nil
+				continue
+			}
+			f.land(fmt.Errorf("produce to topic %q: %w", failed.Msg.Topic, failed.Err))
+		}
+	}
+}
