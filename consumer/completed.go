@@ -98,7 +98,8 @@ func (m *memorized) bound(ctx context.Context) *binding {
 // operator has had it published again.
 func (m *memorized) entry(bound *binding, it *item) (entry CompletedEntry, ok bool) {
 	ev, class := &it.ev, m.windows.index(it.ev.Type)
-	if it.handler == nil || it.handler.again || !bound.session.places[place{ev.Source.Topic, ev.Source.Partition}] || ev.RepairID != uuid.Nil || ev.ReplayID != uuid.Nil || class < 0 ||
+	if it.handler == nil || it.handler.again || !bound.session.places[place{ev.Source.Topic, ev.Source.Partition}] ||
+		ev.RepairID != uuid.Nil || ev.ReplayID != uuid.Nil || class < 0 ||
 		m.windows.classes[class].Keyed != ByEventTime || m.marks.behind(ev) ||
 		!m.windows.obvious(class, outbox.IDTime(it.id)) {
 		return CompletedEntry{}, false

@@ -394,3 +394,15 @@ func TestCautionKnowsEveryHandler(t *testing.T) {
 		}
 	}
 }
+
+// What is said behind the commit is no statement's failure: the connection is the pool's again,
+// and another's by now, perhaps.
+func TestNothingIsJudgedAfterTheCommit(t *testing.T) {
+	p, _ := scriptedProcessor(t, nil)
+	tx, err := p.windows.begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit(t.Context()))
+	ended, end := context.WithCancel(t.Context())
+	end()
+	require.False(t, IsInfrastructure(judge(ended, tx, ErrNotApplied)))
+}

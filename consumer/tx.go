@@ -222,7 +222,7 @@ func commit(ctx context.Context, tx pgx.Tx) error {
 // itself says, and names an installation that is not complete. What was judged
 // before stays.
 func judge(ctx context.Context, tx pgx.Tx, err error) error {
-	if marked, _ := mark(err); err == nil || marked || transaction.Abandoned(tx) {
+	if marked, _ := mark(err); err == nil || marked || transaction.Ended(tx) {
 		return err
 	}
 	code, _ := sqlstate.Of(err)

@@ -99,6 +99,13 @@ func Abandon(tx pgx.Tx) {
 	t.held.conn = nil
 }
 
+// Ended reports whether its connection was given back to the pool, or was abandoned: it is
+// another's, and may not even be looked at.
+func Ended(tx pgx.Tx) bool {
+	own, ok := tx.(*ownTx)
+	return ok && own.held.conn == nil
+}
+
 // Abandoned reports whether a handler has it for ever.
 func Abandoned(tx pgx.Tx) bool {
 	own, ok := tx.(*ownTx)
