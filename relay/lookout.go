@@ -265,17 +265,26 @@ func (l *lookout) relayState(ctx context.Context) (row outboxdb.RelayState, err 
 	return row, err
 }
 
-// work does something with the connection, and makes it when there is none.
-// After an error it is made anew.
+// work does something with the connection, and makes it when there is none, or when it
+// turns out to be gone; what it does may be done twice then. After an error it is made anew.
 func (l *lookout) work(ctx context.Context, do func(*outboxdb.Queries) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.conn == nil {
+	kept := l.conn != nil
+	if !kept {
 		if err := l.connect(ctx); err != nil {
 			return err
 		}
 	}
 	err := do(l.queries)
+	if err != nil && kept && l.conn.IsClosed() && ctx.Err() == nil {
+		// It was cut since it was used last, by a restart of the server, say.
+		l.drop(ctx)
+		if err := l.connect(ctx); err != nil {
+			return err
+		}
+		err = do(l.queries)
+	}
 	if err != nil {
 		l.drop(ctx)
 	}

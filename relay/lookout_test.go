@@ -86,10 +86,17 @@ func TestASessionThatBeginsAgainIsSaidAtOnce(t *testing.T) {
 	show(24)
 	require.Equal(t, 2, saved())
 
+	// Restarted so quickly that no try has failed in between.
+	require.NoError(t, r.lookout.conn.PgConn().Conn().Close())
+	r.vitals.enter(StateConnecting, nil, after(29))
+	r.vitals.enter(StateStreaming, nil, after(30))
+	show(31)
+	require.Equal(t, 3, saved())
+
 	r.lookout.drop(t.Context())
 	db.On("HasHealth", func([]string) scripted.Reply { return scripted.One(false) })
-	show(40)
-	require.Equal(t, 3, saved(), "the row is gone")
+	show(50)
+	require.Equal(t, 4, saved(), "the row is gone")
 }
 
 // A row holds what jsonb and text can hold.

@@ -82,6 +82,19 @@ func newKey(t *testing.T, namespace string) outbox.Key {
 	return key
 }
 
+// TestLettersOfAGroupThatIsNotThere: a name with a typo, or the wrong database, has no letters, and
+// that is no good news.
+func TestLettersOfAGroupThatIsNotThere(t *testing.T) {
+	newDatabase(t)
+	fine(t, "migrate", "up", "--side", "consumer")
+	for _, args := range [][]string{
+		{"dead", "list", "--side", "consumer", "--group", "ledgr"},
+		{"dead", "redrive", "--group", "ledgr", "--cause", "handler", "--yes", "--reason", "x"},
+	} {
+		require.Contains(t, wrong(t, args...), "nothing is known of group ledgr in this database", args)
+	}
+}
+
 func TestGroupLettersAreListedAndShown(t *testing.T) {
 	onConsumerInstallations(t, func(d *installation) {
 		t := d.t

@@ -73,4 +73,5 @@ func printGroupLetters(p *page, r *letters.GroupList) {
 	if r.More {
 		p.line("\nthere are more; raise --limit")
 	}
+	printProblems(p, r.Problems)
 }

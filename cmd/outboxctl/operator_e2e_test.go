@@ -101,7 +101,7 @@ func TestATableIsGone(t *testing.T) {
 			}
 			require.Equal(t, exitFailed, code)
 			require.Contains(t, stderr, `"onceward.`+table+`" does not exist`)
-			require.Contains(t, stderr, "run `outboxctl migrate up --side outbox`, which makes it, or says what became of it")
+			require.Contains(t, stderr, "connect to the database that has it; or, if this is to be it, run `outboxctl migrate up --side outbox`, which makes it, or says what became of it")
 		}
 		require.Contains(t, wrong(t, "migrate", "status", "--side", "outbox"), "onceward."+table)
 		fine(t, "migrate", "up", "--side", "outbox")

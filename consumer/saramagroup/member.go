@@ -46,6 +46,7 @@ type member struct {
 	commits    sync.WaitGroup
 	deliveries sync.WaitGroup
 	finished   atomic.Int64 // messages of this session
+	outage     outage
 }
 
 // committed is what Kafka has of a topic partition.
@@ -219,8 +220,36 @@ func (m *member) report(src consumer.Source, d consumer.Delivery, attempt int, d
 	case consumer.Permanent(d.Err):
 		log.Error("message stops the member", "error", d.Err)
 	default:
-		log.Warn("message waits for the database", "error", d.Err)
+		level := slog.LevelDebug
+		others, due := m.outage.say(time.Now())
+		if due {
+			level = slog.LevelWarn
+		}
+		log.Log(context.Background(), level, "message waits for the database", "error", d.Err, "others_since", others)
 	}
+}
+
+// outage bounds what is said of messages that wait for the database: all that are held do, and
+// are tried again and again. Safe for concurrent use.
+type outage struct {
+	mu     sync.Mutex
+	next   time.Time
+	others int
+}
+
+// outagePause is the time between two warnings.
+const outagePause = 10 * time.Second
+
+// say reports whether a warning is due, and how many tries it stands for beside its own.
+func (o *outage) say(now time.Time) (others int, due bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if now.Before(o.next) {
+		o.others++
+		return 0, false
+	}
+	others, o.others, o.next = o.others, 0, now.Add(outagePause)
+	return others, true
 }
 
 // record copies a message into the consumer's own type. The bytes are copied as

@@ -23,26 +23,18 @@ func Explain(err error, side migrations.Side) error {
 	}
 	switch pg.Code {
 	case "42P01", "3F000": // undefined_table, invalid_schema_name
-		return fmt.Errorf("%w; Onceward's %s side is not in this database, or one of its tables is gone: run `outboxctl migrate up --side %s`, which makes it, or says what became of it; "+
-			"or connect to another database", err, side, side)
+		return fmt.Errorf("%w; Onceward's %s side is not in this database, or one of its tables is gone: connect to the database that has it; "+
+			"or, if this is to be it, run `outboxctl migrate up --side %s`, which makes it, or says what became of it", err, side, side)
 	case "42703", "42883": // undefined_column, undefined_function
 		return fmt.Errorf("%w; the schema is of another release: run `outboxctl migrate status --side %s`", err, side)
 	case "42501": // insufficient_privilege
-		return fmt.Errorf("%w; connect as a role that may read schema onceward", err)
+		return fmt.Errorf("%w; connect as a member of the role onceward_operator: `outboxctl migrate roles --side %s --print` shows how to make one", err, side)
 	}
 	return err
 }
 
 // ExplainWrite is [Explain] for what only an operator may write.
-func ExplainWrite(err error) error { return ExplainOperator(err, migrations.Outbox) }
-
-// ExplainOperator is [Explain] for what an operator of a side may write.
-func ExplainOperator(err error, side migrations.Side) error {
-	if Denied(err) {
-		return fmt.Errorf("%w; connect as a member of the role onceward_operator: `outboxctl migrate roles --side %s --print` shows how to make one", err, side)
-	}
-	return Explain(err, side)
-}
+func ExplainWrite(err error) error { return Explain(err, migrations.Outbox) }
 
 // ExplainMaintainer says who may do this.
 func ExplainMaintainer(err error) error {

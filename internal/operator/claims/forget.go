@@ -54,7 +54,7 @@ func PlanForget(ctx context.Context, db *operator.Database, key operator.Name, g
 func (o *ForgetOrder) CarryOut(ctx context.Context, db *operator.Database, reason string) (*Forgotten, error) {
 	forgotten, err := o.found.forget(ctx, db, o.key, o.group, reason)
 	if err != nil {
-		return nil, operator.ExplainOperator(err, migrations.Consumer)
+		return nil, operator.Explain(err, migrations.Consumer)
 	}
 	return o.report(reason, forgotten, o.found.afterwards(o.group)), nil
 }

@@ -227,5 +227,5 @@ func explainFence(err error) error {
 	if errors.As(err, &pg) && pg.Code == "23514" {
 		return fmt.Errorf("%w; the day of the claim has no partition: run `outboxctl partitions maintain --side consumer`", err)
 	}
-	return operator.ExplainOperator(err, migrations.Consumer)
+	return operator.Explain(err, migrations.Consumer)
 }

@@ -14,7 +14,12 @@ import (
 type GroupList struct {
 	Letters []GroupLetter `json:"letters"`
 	More    bool          `json:"more"` // than the limit
+	// Problems say that nothing is known of the group that was named.
+	Problems []operator.Problem `json:"problems"`
 }
+
+// Wrong tells that it answers for a group that is not there.
+func (r *GroupList) Wrong() bool { return len(r.Problems) > 0 }
 
 // Behind reports whether letters wait until one that is listed is settled. Two of one
 // aggregate have the same ones behind them, so that their numbers are not added.
@@ -29,14 +34,33 @@ func ReadGroups(ctx context.Context, db *operator.Database, s GroupFilter, meant
 	if err != nil {
 		return nil, fmt.Errorf("list dead letters: %w", operator.Explain(err, migrations.Consumer))
 	}
-	report := &GroupList{Letters: []GroupLetter{}}
+	report := &GroupList{Letters: []GroupLetter{}, Problems: []operator.Problem{}}
 	for _, v := range rows {
 		report.Letters = append(report.Letters, newGroupLetter(v))
 	}
 	if len(report.Letters) > limit {
 		report.Letters, report.More = report.Letters[:limit], true
 	}
-	return report, nil
+	if len(rows) == 0 {
+		report.Problems, err = unknownGroup(ctx, consumerdb.New(db), s.Group)
+	}
+	return report, err
+}
+
+// unknownGroup says that a group that was named has never begun here: its name may be wrong, or
+// the database.
+func unknownGroup(ctx context.Context, q *consumerdb.Queries, group string) ([]operator.Problem, error) {
+	if group == "" {
+		return []operator.Problem{}, nil
+	}
+	known, err := q.GroupKnown(ctx, group)
+	if err != nil {
+		return nil, fmt.Errorf("look for group %s: %w", group, operator.Explain(err, migrations.Consumer))
+	}
+	if known {
+		return []operator.Problem{}, nil
+	}
+	return operator.Problems(fmt.Sprintf("nothing is known of group %s in this database, where it has never begun: `outboxctl windows list` names those that have", group)), nil
 }
 
 // OfEvent are those that groups have of one event, of one group where it is named,

@@ -100,6 +100,11 @@ func PlanDecision(ctx context.Context, db *operator.Database, d Decision, s Grou
 			nothing.Problems = append(nothing.Problems, operator.NewProblem(fmt.Sprintf("%s is no dead letter that can be decided; `outboxctl dead show --side consumer %s` tells what became of it", text, text)))
 		}
 	}
+	if len(o.letters) == 0 && len(nothing.Problems) == 0 {
+		if nothing.Problems, err = unknownGroup(ctx, q, s.Group); err != nil {
+			return nil, nil, err
+		}
+	}
 	if len(nothing.Problems) > 0 || len(o.letters) == 0 {
 		return nil, nothing, nil
 	}
@@ -120,7 +125,7 @@ func (o *GroupOrder) Give(ctx context.Context, db *operator.Database, reason str
 		decided(at)
 		if err := o.decision.write(ctx, consumerdb.New(db), o.letters[at:min(at+maxAtOnce, len(o.letters))],
 			reason); err != nil {
-			return fmt.Errorf("%w; the letters before this were decided: %d of %d", operator.ExplainOperator(err, migrations.Consumer), at, len(o.letters))
+			return fmt.Errorf("%w; the letters before this were decided: %d of %d", operator.Explain(err, migrations.Consumer), at, len(o.letters))
 		}
 	}
 	decided(len(o.letters))

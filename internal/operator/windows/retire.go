@@ -65,7 +65,7 @@ func (p *plannedRetirement) CarryOut(ctx context.Context, db *operator.Database,
 		err = p.retireClasses(ctx, consumerdb.New(db), change)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("windows retire %s: %w", p.Group, operator.ExplainOperator(err, migrations.Consumer))
+		return nil, fmt.Errorf("windows retire %s: %w", p.Group, operator.Explain(err, migrations.Consumer))
 	}
 	return change, nil
 }

@@ -56,7 +56,7 @@ func PlanSet(ctx context.Context, db *operator.Database, s Setting) (operator.Or
 		},
 	}
 	if err := p.changeBuckets(ctx, consumerdb.New(db)); err != nil {
-		return nil, p.failed("set", operator.ExplainOperator(err, migrations.Consumer))
+		return nil, p.failed("set", operator.Explain(err, migrations.Consumer))
 	}
 	p.params.Did = ": " + strings.Join(p.Changed, ", ")
 	return p, nil
@@ -75,7 +75,7 @@ func (p *plannedSet) CarryOut(ctx context.Context, db *operator.Database, reason
 		err = errNoClass
 	}
 	if err != nil {
-		return nil, p.failed("set", operator.ExplainOperator(err, migrations.Consumer))
+		return nil, p.failed("set", operator.Explain(err, migrations.Consumer))
 	}
 	return p.Change, nil
 }
