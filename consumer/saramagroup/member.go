@@ -220,12 +220,12 @@ func (m *member) report(src consumer.Source, d consumer.Delivery, attempt int, d
 	case consumer.Permanent(d.Err):
 		log.Error("message stops the member", "error", d.Err)
 	default:
-		level := slog.LevelDebug
+		say := log.Debug
 		others, due := m.outage.say(time.Now())
 		if due {
-			level = slog.LevelWarn
+			say = log.Warn
 		}
-		log.Log(context.Background(), level, "message waits for the database", "error", d.Err, "others_since", others)
+		say("message waits for the database", "error", d.Err, "others_since", others)
 	}
 }
 
