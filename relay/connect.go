@@ -28,20 +28,22 @@ func (c *Config) DSN() (string, error) {
 	if c.Postgres.DSNFile == "" {
 		return c.verified("postgres.dsn", c.Postgres.DSN)
 	}
-	text, err := secret.File("postgres.dsn_file", c.Postgres.DSNFile)
+	const key = "postgres.dsn_file"
+	text, err := secret.File(key, c.Postgres.DSNFile)
 	if err != nil {
-		return "", err
+		return "", &fileError{codeDSN, key, err}
 	}
-	return c.verified("postgres.dsn_file", text)
+	return c.verified(key, text)
 }
 
 // maintenanceDSN returns the DSN of the maintainer's role.
 func (c *Config) maintenanceDSN() (string, error) {
-	text, err := secret.File("postgres.maintenance_dsn_file", c.Postgres.MaintenanceDSNFile)
+	const key = "postgres.maintenance_dsn_file"
+	text, err := secret.File(key, c.Postgres.MaintenanceDSNFile)
 	if err != nil {
-		return "", err
+		return "", &fileError{codeDSN, key, err}
 	}
-	return c.verified("postgres.maintenance_dsn_file", text)
+	return c.verified(key, text)
 }
 
 // Connect opens the ordinary connection. Checkpoints are durable when they
@@ -157,24 +159,25 @@ func (c *Config) sink(log *slog.Logger) publisher.Config {
 	return p
 }
 
-// kafkaFileError: a file that kafka.tls or kafka.sasl names cannot be used. It is read
-// anew for every session, so that a relay tries again.
-type kafkaFileError struct {
-	key string // of relay.yaml
-	err error  // which names it too
+// fileError: a file that relay.yaml names cannot be used. It is read anew for every
+// session, so that a relay tries again.
+type fileError struct {
+	code string
+	key  string // of relay.yaml
+	err  error  // which names it too
 }
 
 // Error implements error.
-func (e *kafkaFileError) Error() string { return e.err.Error() }
+func (e *fileError) Error() string { return e.err.Error() }
 
 // Unwrap returns the system's error.
-func (e *kafkaFileError) Unwrap() error { return e.err }
+func (e *fileError) Unwrap() error { return e.err }
 
 func (s SASLConfig) password() (string, error) {
 	const key = "kafka.sasl.password_file"
 	password, err := secret.File(key, s.PasswordFile)
 	if err != nil {
-		return "", &kafkaFileError{key, err}
+		return "", &fileError{CodeKafka, key, err}
 	}
 	return password, nil
 }
@@ -223,7 +226,7 @@ func (t TLSConfig) certificates() ([]tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair(certificate, key)
 	if err != nil {
-		return nil, &kafkaFileError{"kafka.tls", fmt.Errorf("use kafka.tls.cert_file with kafka.tls.key_file: %w", err)}
+		return nil, &fileError{CodeKafka, "kafka.tls", fmt.Errorf("use kafka.tls.cert_file with kafka.tls.key_file: %w", err)}
 	}
 	return []tls.Certificate{pair}, nil
 }
@@ -231,7 +234,7 @@ func (t TLSConfig) certificates() ([]tls.Certificate, error) {
 func tlsFile(key, path string) ([]byte, error) {
 	text, err := os.ReadFile(path) //nolint:gosec // G304: the operator names the file
 	if err != nil {
-		return nil, &kafkaFileError{key, fmt.Errorf("read %s: %w", key, err)}
+		return nil, &fileError{CodeKafka, key, fmt.Errorf("read %s: %w", key, err)}
 	}
 	return text, nil
 }

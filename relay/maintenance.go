@@ -87,8 +87,13 @@ func CheckMaintenance(ctx context.Context, cfg *Config) error {
 		return fmt.Errorf("look what the login of postgres.maintenance_dsn_file may do: %w", err)
 	}
 	if !may {
+		maintainer := owner
+		if prefix, ours := strings.CutSuffix(owner, "_owner"); ours {
+			maintainer = prefix + "_maintainer"
+		}
 		return &cdc.StartError{Code: CodeMaintenance, What: fmt.Sprintf("role %q of postgres.maintenance_dsn_file is no member of %q, which owns onceward.outbox: it can make no partitions and drop none", role, owner),
-			Cure: fmt.Sprintf("name a login there that is a member of the maintainer's role: GRANT onceward_maintainer TO %q; (outboxctl migrate roles --side outbox --print has the roles)", role)}
+			Cure: fmt.Sprintf("name a login there that is a member of the maintainer's role: GRANT %q TO %q; (outboxctl migrate roles --side outbox --print has the roles, with --prefix where they are others)",
+				maintainer, role)}
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func reason(state State, err error) (code, text string) {
 	var rival *retry.RivalError
 	var decode *cdc.DecodeError
 	var topic *publisher.CheckpointError
-	var file *kafkaFileError
+	var file *fileError
 	switch {
 	case err == nil:
 		return "", ""
@@ -64,7 +64,7 @@ func reason(state State, err error) (code, text string) {
 	case errors.As(err, &topic):
 		return CodeCheckpointTopic, label.Clip(topic.Error(), maxReason)
 	case errors.As(err, &file):
-		return CodeKafka, file.key + " cannot be read or used; the log has the file and the reason"
+		return file.code, file.key + " cannot be read or used; the log has the file and the reason"
 	case errors.As(err, &dsn):
 		return codeDSN, dsn.Error()
 	case errors.As(err, &pg):

@@ -139,9 +139,9 @@ func (v *vitals) blameNow(kind string, now time.Time) {
 
 // blame returns what a session failed of.
 func (v *vitals) blame(err error) string {
-	var file *kafkaFileError
+	var file *fileError
 	switch {
-	case errors.As(err, &file): // it is read beside a step of PostgreSQL
+	case errors.As(err, &file) && file.code == CodeKafka: // it is read beside a step of PostgreSQL
 		return WaitKafka
 	case v.opening && v.step.For != "":
 		return v.step.For

@@ -217,6 +217,19 @@ func TestKafkasFilesAreNotBlamedOnPostgreSQL(t *testing.T) {
 	}
 }
 
+// TestADSNFileThatIsGoneIsCalledSo: the code is that of what troubleshooting.md has for it.
+func TestADSNFileThatIsGoneIsCalledSo(t *testing.T) {
+	cfg := Default()
+	cfg.Postgres.DSNFile = filepath.Join(t.TempDir(), "gone")
+	_, err := cfg.DSN()
+	require.ErrorContains(t, err, "postgres.dsn_file")
+	v := newVitals("orders", noon)
+	v.enter(StateBackoff, fmt.Errorf("begin: %w", err), after(2))
+	h := v.health(after(3))
+	require.Equal(t, []string{"DSN", WaitPostgres}, []string{h.Code, only(t, h).For})
+	require.Equal(t, "postgres.dsn_file cannot be read or used; the log has the file and the reason", h.public)
+}
+
 // TestVitalsHaveNoCommandOfOthers: status takes the commands from what a process says of
 // itself, and a server, or who writes rows, says what it likes.
 func TestVitalsHaveNoCommandOfOthers(t *testing.T) {

@@ -38,7 +38,7 @@ func TestNothingIsDecidedWithoutItsReason(t *testing.T) {
 			code, _, stderr := call(t, append(args, "--reason", "r", "--yes")...)
 			require.Equal(t, exitFailed, code, args)
 			require.Contains(t, stderr, "permission denied for table consumer_actions", args)
-			require.Contains(t, stderr, "connect as a member of the role onceward_operator: `outboxctl migrate roles --side consumer --print`", args)
+			require.Contains(t, stderr, "connect as a member of the role onceward_operator, unless --prefix says otherwise: `outboxctl migrate roles --side consumer --print`", args)
 			require.Equal(t, before, everything(), args)
 		}
 	})

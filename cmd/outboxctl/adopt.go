@@ -84,6 +84,6 @@ func printAdopted(p *page, r *binding.Adopted) {
 	if r.By == binding.ByDump {
 		p.line("%s in doubt, of which %d were older than a relay and %d given up: each relay finds a gap of them when it goes on, and halts; "+
 			"`outboxctl gap list` names it then, and says what decides about it", label.Count(r.InDoubt, "event is", "events are"), r.Before, r.GivenUp)
-		p.line("a dump has no rights on the database itself: `outboxctl migrate roles --side outbox --apply` as superuser gives them")
+		p.line("a dump has no rights on the database itself: `outboxctl migrate roles --side outbox --apply` as superuser gives them (with --prefix where roles have another)")
 	}
 }

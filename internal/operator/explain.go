@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -28,7 +29,7 @@ func Explain(err error, side migrations.Side) error {
 	case "42703", "42883": // undefined_column, undefined_function
 		return fmt.Errorf("%w; the schema is of another release: run `outboxctl migrate status --side %s`", err, side)
 	case "42501": // insufficient_privilege
-		return fmt.Errorf("%w; connect as a member of the role onceward_operator: `outboxctl migrate roles --side %s --print` shows how to make one", err, side)
+		return fmt.Errorf("%w; connect as a member of the role onceward_operator, unless --prefix says otherwise: `outboxctl migrate roles --side %s --print` shows how to make one", err, side)
 	}
 	return err
 }
@@ -40,7 +41,7 @@ func ExplainWrite(err error) error { return Explain(err, migrations.Outbox) }
 func ExplainMaintainer(err error) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == "42501" && pg.Routine != "check_enable_rls" { // insufficient_privilege
-		return fmt.Errorf("%w; connect as a member of the role onceward_maintainer: `outboxctl migrate roles --side outbox --print` shows how to make one", err)
+		return fmt.Errorf("%w; connect as a member of the role onceward_maintainer, unless --prefix says otherwise: `outboxctl migrate roles --side outbox --print` shows how to make one", err)
 	}
 	return Explain(err, migrations.Outbox)
 }
@@ -55,13 +56,22 @@ func ExplainMigrator(ctx context.Context, db *Database, err error, side migratio
 		WHERE nspname = 'onceward' AND NOT pg_catalog.has_database_privilege(nspowner, pg_catalog.current_database(), 'CREATE')`
 	if db.QueryRow(ctx, lacks).Scan(&owner, &database) == nil {
 		return fmt.Errorf("%w; role %s, the owner, has no CREATE on database %s, as after a pg_restore into another one, since a dump has no rights on the database itself: "+
-			"`outboxctl migrate roles --side %s --apply` as superuser gives it", err, owner, database, side)
+			"`outboxctl migrate roles --side %s --apply%s` as superuser gives it", err, owner, database, side, prefixOf(owner))
 	}
 	role := migrations.RoleMaintainer
 	if side == migrations.Consumer {
 		role = migrations.RoleConsumerMaintainer
 	}
-	return fmt.Errorf("%w; connect as a member of the role onceward_%s: `outboxctl migrate roles --side %s --print` shows how to make one", err, role, side)
+	return fmt.Errorf("%w; connect as a member of the role onceward_%s, unless --prefix says otherwise: `outboxctl migrate roles --side %s --print` shows how to make one", err, role, side)
+}
+
+// prefixOf is the flag by which roles of another prefix than the usual are made, told by
+// their owner's.
+func prefixOf(owner string) string {
+	if prefix, ok := strings.CutSuffix(owner, "_owner"); ok && prefix != "onceward" {
+		return " --prefix " + prefix
+	}
+	return ""
 }
 
 // OthersThan leaves one of the errors out that were joined; nil: there is no other.

@@ -74,7 +74,7 @@ func TestTheMaintenanceLoginIsTried(t *testing.T) {
 	v = verdict()
 	require.Equal(t, []any{check.Warning, "MAINTENANCE_RIGHTS"}, []any{v.Status, v.Code})
 	require.Contains(t, v.Detail, "role \""+role+"\" of postgres.maintenance_dsn_file")
-	require.Contains(t, v.Cure, `GRANT onceward_maintainer TO "`+role+`";`)
+	require.Contains(t, v.Cure, `GRANT "`+pool.Config().ConnConfig.User+`" TO "`+role+`";`)
 	_, err = pool.Exec(t.Context(), "GRANT "+pool.Config().ConnConfig.User+" TO "+role) // who owns the tables here
 	require.NoError(t, err)
 	require.Equal(t, check.OK, verdict().Status)

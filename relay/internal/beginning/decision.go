@@ -139,6 +139,9 @@ func (s *Beginner) wouldEnsure(ctx context.Context) Decision {
 	source := cdc.Config{DSN: "checked", Slot: s.conf.Slot, Publication: s.conf.Publication}
 	err = cdc.EnsureSlot(ctx, s.state.Conn, source, began)
 	var start *cdc.StartError
+	if errors.Is(err, cdc.ErrSlotActive) {
+		return Decision{Name: name, Detail: "is being made by a process that runs; it waits for transactions that were open, and outboxctl status says for which"}
+	}
 	if !s.conf.Create || !errors.As(err, &start) {
 		return Decision{Name: name, Err: err}
 	}

@@ -13,10 +13,11 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 )
 
-// SlotPosition returns what the slot has confirmed.
+// SlotPosition returns what the slot has confirmed; [pgx.ErrNoRows] where it is not there, or is
+// just being made.
 func (s *State) SlotPosition(ctx context.Context) (pglogrepl.LSN, error) {
 	var text string
-	err := s.Conn.QueryRow(ctx, `SELECT confirmed_flush_lsn::text FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, s.Slot).Scan(&text)
+	err := s.Conn.QueryRow(ctx, `SELECT confirmed_flush_lsn::text FROM pg_catalog.pg_replication_slots WHERE slot_name = $1 AND confirmed_flush_lsn IS NOT NULL`, s.Slot).Scan(&text)
 	if err != nil {
 		return 0, fmt.Errorf("read position of slot %s: %w", s.Slot, err)
 	}
