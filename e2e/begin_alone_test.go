@@ -82,5 +82,5 @@ func leaveOpen(t *testing.T, w *environment) pgx.Tx {
 func looked(w *environment) string {
 	w.t.Helper()
 	return scalar[string](w, `SELECT coalesce(max(query_start)::text, '') FROM pg_stat_activity
-		WHERE application_name LIKE 'onceward process %' AND query LIKE '%SlotActive%'`)
+		WHERE application_name LIKE 'onceward process %' AND query ~ 'Slot(Active|Stranger)'`)
 }

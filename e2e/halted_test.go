@@ -151,7 +151,7 @@ func TestQuietStandby(t *testing.T) {
 	standby.start()
 	eventually(t, "it stands by", 30*time.Second, func() bool { return readyz(t, standby).State == "standby" })
 	looks := func() string {
-		return scalar[string](w, `SELECT coalesce(max(query_start)::text, '') FROM pg_stat_activity WHERE application_name LIKE 'onceward process %' AND query LIKE '%SlotActive%'`)
+		return scalar[string](w, `SELECT coalesce(max(query_start)::text, '') FROM pg_stat_activity WHERE application_name LIKE 'onceward process %' AND query ~ 'Slot(Active|Stranger)'`)
 	}
 	for range 5 {
 		last := looks()

@@ -199,7 +199,7 @@ func defaultPartition(err error) error {
 // relay goes on: it is producers that fail.
 func NoPartitionToday() *cdc.StartError {
 	return &cdc.StartError{Code: cdc.CodeNoPartition, What: "onceward.outbox has no partition of today (UTC): every Enqueue fails",
-		Cure: "outboxctl partitions maintain --config relay.yaml (or migrate up --side outbox); where that day's table stands there detached, outboxctl partitions status has the statement that attaches it"}
+		Cure: "outboxctl partitions maintain --config relay.yaml (or migrate up --side outbox); where that day's table stands there detached, it says how to attach it"}
 }
 
 // outboxTable is the partitioned table; its leaves are in the same schema.

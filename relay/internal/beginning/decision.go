@@ -140,7 +140,7 @@ func (s *Beginner) wouldEnsure(ctx context.Context) Decision {
 	err = cdc.EnsureSlot(ctx, s.state.Conn, source, began)
 	var start *cdc.StartError
 	if errors.Is(err, cdc.ErrSlotActive) {
-		return Decision{Name: name, Detail: "is being made by a process that runs; it waits for transactions that were open, and outboxctl status says for which"}
+		return Decision{Name: name, Detail: "is being made by a process that runs; it waits for transactions that were open when it began, and its health page says for which"}
 	}
 	if !s.conf.Create || !errors.As(err, &start) {
 		return Decision{Name: name, Err: err}
