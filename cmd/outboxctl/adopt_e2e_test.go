@@ -21,7 +21,7 @@ func TestMigrateSaysWhatTheOwnerLacks(t *testing.T) {
 	code, _, stderr := call(t, "migrate", "up", "--side", "outbox", "--relay", "second")
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "role "+prefix+"_owner, the owner, has no CREATE on database "+database)
-	require.Contains(t, stderr, "`outboxctl migrate roles --side outbox --apply` as superuser gives it")
+	require.Contains(t, stderr, "`outboxctl migrate roles --side outbox --apply --prefix "+prefix+"` as superuser gives it")
 	require.NotContains(t, stderr, "connect as a member")
 	fine(t, "migrate", "roles", "--side", "outbox", "--prefix", prefix, "--apply", "--dsn", dsn)
 	fine(t, "migrate", "up", "--side", "outbox", "--relay", "second")

@@ -112,6 +112,7 @@ func TestACopyBesideItsOriginalIsSeen(t *testing.T) {
 	conf, err := pgconn.ParseConfig(original.Config().ConnString())
 	require.NoError(t, err)
 	conf.RuntimeParams["replication"] = "database"
+	conf.RuntimeParams["application_name"] = "onceward relay " + own.SlotName()
 	streams, err := pgconn.ConnectConfig(t.Context(), conf)
 	require.NoError(t, err)
 	t.Cleanup(func() { // the database goes when its walsender is gone
