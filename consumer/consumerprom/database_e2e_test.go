@@ -151,6 +151,7 @@ func TestAllMetricsAreClean(t *testing.T) {
 	c.FromDatabase(backlog(t, c))
 	c.Observe(snapshot(time.Now()))
 	c.Maintained(report())
+	c.Completed(func() consumer.CompletedStats { return consumer.CompletedStats{Hits: 1} })
 	text := page(t, c)
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	require.NoError(t, err)
