@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/pgconf"
 )
 
@@ -71,7 +72,7 @@ func checkRowSecurity(ctx context.Context, conn *pgx.Conn, _ Config) error {
 func ExplainRefused(err error) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && (pg.Code == "42703" || pg.Code == "42883") { // undefined_column, undefined_function
-		return &StartError{Code: codeSchemaOther, Err: err, What: "the schema of this database is of another release than the relay: " + strings.ReplaceAll(pg.Message, "`", "'"),
+		return &StartError{Code: codeSchemaOther, Err: err, What: "the schema of this database is of another release than the relay: " + label.Foreign(pg.Message),
 			Cure: "`outboxctl migrate status --side outbox` says of which: where migrations are pending, outboxctl migrate up --side outbox; where it is newer than is known, upgrade the relay"}
 	}
 	return ExplainFiltered(err)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -108,20 +107,7 @@ func (a *accounting) retireTypo(s step) bool {
 	if known() {
 		return false
 	}
-	dsn, err := url.Parse(a.dsn(relayLogin))
-	require.NoError(a.t, err)
-	dsn.Host = a.postgres.Addr()
-	path := filepath.Join(a.t.TempDir(), "typo.yaml")
-	require.NoError(a.t, os.WriteFile(path, fmt.Appendf(nil, `name: %s
-postgres: {dsn: "%s", insecure: true}
-kafka: {brokers: ["%s"], insecure: true}
-routes: [{topic: "{namespace}.{aggregate_type}"}]
-admin: {listen: "off"}
-stop_grace: 2s
-`, name, dsn, strings.Join(a.brokers, `", "`)), 0o600))
-	r := a.newRelay(path, "")
-	r.env = slices.DeleteFunc(r.env, func(s string) bool { return s == exitOnHalt })
-	r.start()
+	r := a.startStaying(name, `routes: [{topic: "{namespace}.{aggregate_type}"}]`)
 	typo := r.process
 	a.undoes(s.lasting+time.Second, func() bool {
 		_ = typo.Signal(syscall.SIGTERM)

@@ -183,21 +183,8 @@ func (a *accounting) beginSecond(s step) bool {
 		return false
 	}
 	a.makeTopic(kindSecond)
-	dsn, err := url.Parse(a.dsn(relayLogin))
-	require.NoError(a.t, err)
-	dsn.Host = a.postgres.Addr()
-	path := filepath.Join(a.t.TempDir(), "second.yaml")
-	require.NoError(a.t, os.WriteFile(path, fmt.Appendf(nil, `name: %s
-postgres: {dsn: "%s", insecure: true}
-kafka: {brokers: ["%s"], insecure: true}
-routes: [{topic: "%s"}]
-outbox: {start: %s}
-admin: {listen: "off"}
-stop_grace: 2s
-`, name, dsn, strings.Join(a.brokers, `", "`), a.topicOf(kindSecond), map[bool]string{true: "all", false: "now"}[s.up]), 0o600))
-	r := a.newRelay(path, "")
-	r.env = slices.DeleteFunc(r.env, func(s string) bool { return s == exitOnHalt })
-	r.start()
+	r := a.startStaying(name, `routes: [{topic: "`+a.topicOf(kindSecond)+`"}]`,
+		fmt.Sprintf("outbox: {start: %s}", map[bool]string{true: "all", false: "now"}[s.up]))
 	process := r.process
 	a.seconds++
 	ended := sync.OnceFunc(func() { r.process, a.seconds = nil, a.seconds-1 })
@@ -212,6 +199,26 @@ stop_grace: 2s
 		}
 	}})
 	return true
+}
+
+// startStaying starts a relay of another name through the faults of the network, which stays
+// when it halts.
+func (a *accounting) startStaying(name string, more ...string) *relayProcess {
+	dsn, err := url.Parse(a.dsn(relayLogin))
+	require.NoError(a.t, err)
+	dsn.Host = a.postgres.Addr()
+	path := filepath.Join(a.t.TempDir(), "relay.yaml")
+	require.NoError(a.t, os.WriteFile(path, fmt.Appendf(nil, `name: %s
+postgres: {dsn: "%s", insecure: true}
+kafka: {brokers: ["%s"], insecure: true}
+admin: {listen: "off"}
+stop_grace: 2s
+%s
+`, name, dsn, strings.Join(a.brokers, `", "`), strings.Join(more, "\n")), 0o600))
+	r := a.newRelay(path, "")
+	r.env = slices.DeleteFunc(r.env, func(s string) bool { return s == exitOnHalt })
+	r.start()
+	return r
 }
 
 // kindSecond is the last part of the second relay's topic.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/record"
 )
 
@@ -277,8 +278,7 @@ func (t template) execute(o origin) string {
 
 // clip shortens a row-controlled text for an error.
 func clip(s string) string {
-	s = strings.ReplaceAll(s, "`", "'") // between backquotes stand commands of ours
-	if len(s) > 120 {
+	if s = label.Foreign(s); len(s) > 120 {
 		return s[:120] + "…"
 	}
 	return s
