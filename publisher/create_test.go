@@ -38,5 +38,5 @@ func TestCreateTopicsSaysWhatWasRefused(t *testing.T) {
 	require.Empty(t, made)
 	require.Len(t, refused, 1)
 	require.ErrorContains(t, refused[0], `topic "shop.a" does not exist, and could not be created`)
-	require.ErrorContains(t, refused[0], "set topics.replication_factor, which is 3, to at most the number of brokers")
+	require.ErrorContains(t, refused[0], "set topics.replication_factor of the relay's configuration, which is 3, to 1, for there are no more brokers; then create it with `outboxctl topics create --config FILE`")
 }

@@ -109,7 +109,7 @@ func TestTopicThatCannotBeCreatedSaysWhy(t *testing.T) {
 		"no right": {1, nil, "may not create it", "--allow-principal User:relay --operation Create --topic shop.order"},
 		"too few brokers": {
 			5, []kfake.ACL{{Resource: kmsg.ACLResourceTypeCluster, Name: "kafka-cluster", Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: kmsg.ACLOperationCreate, Allow: true}},
-			"could not be created", "topics.replication_factor, which is 5, to at most the number of brokers",
+			"could not be created", "set topics.replication_factor of the relay's configuration, which is 5, to 1",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

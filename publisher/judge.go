@@ -14,7 +14,6 @@ func judge(name string, metadata *sarama.TopicMetadata, limit int, s *settings) 
 		return topicState{refused: &RouteError{Route: name, Topic: name, Reason: reason,
 			Cure: fmt.Sprintf(cure, args...)}}
 	}
-	server := s.Brokers[0]
 	switch {
 	case missing(metadata) && s.Topics.Create: // the broker that was asked does not know it yet
 		return refuse("does not exist", "%s", byHand(s))
@@ -23,7 +22,7 @@ func judge(name string, metadata *sarama.TopicMetadata, limit int, s *settings) 
 	case metadata.Err == sarama.ErrTopicAuthorizationFailed || forbidden(metadata.TopicAuthorizedOperations):
 		return refuse("may not be written by this principal",
 			"grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal %s --operation Write --operation Describe --operation DescribeConfigs --topic {topic}`",
-			server, principal(s))
+			s.Brokers[0], principal(s))
 	case len(metadata.Partitions) == 0:
 		return refuse(fmt.Sprintf("has no partitions at the moment (%v)", metadata.Err), "it is looked up again by itself; see kafka-topics.sh --describe --topic {topic}")
 	}
@@ -42,13 +41,10 @@ func missing(metadata *sarama.TopicMetadata) bool {
 // uncreated says why a missing topic could not be made.
 func uncreated(name string, cause error, s *settings) *RouteError {
 	e := &RouteError{Route: name, Topic: name, Reason: fmt.Sprintf("does not exist, and could not be created: %v", cause), Cure: byHand(s)}
-	switch {
-	case errors.Is(cause, sarama.ErrTopicAuthorizationFailed) || errors.Is(cause, sarama.ErrClusterAuthorizationFailed):
+	if errors.Is(cause, sarama.ErrTopicAuthorizationFailed) || errors.Is(cause, sarama.ErrClusterAuthorizationFailed) {
 		e.Reason = "does not exist, and this principal may not create it"
 		e.Cure = fmt.Sprintf("grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal %s --operation Create --topic {topic}`, or %s",
 			s.Brokers[0], principal(s), byHand(s))
-	case errors.Is(cause, sarama.ErrInvalidReplicationFactor):
-		e.Cure = fmt.Sprintf("set topics.replication_factor, which is %d, to at most the number of brokers, and start the relay again; or %s", s.Topics.ReplicationFactor, byHand(s))
 	}
 	return e
 }
@@ -61,9 +57,13 @@ func (s *settings) replicas() int {
 	return int(s.Topics.ReplicationFactor)
 }
 
-// byHand is the command that makes a topic.
+// byHand is the command that makes a topic, behind what would have it refused.
 func byHand(s *settings) string {
-	return fmt.Sprintf("create it with `outboxctl topics create --config FILE` or with `kafka-topics.sh --bootstrap-server %s --create --topic {topic} --partitions %d --replication-factor %d` (one that was there before: with the partitions that it had, or its keys move)",
+	first := ""
+	if n := s.replicas(); n < int(s.Topics.ReplicationFactor) {
+		first = fmt.Sprintf("set topics.replication_factor of the relay's configuration, which is %d, to %d, for there are no more brokers; then ", s.Topics.ReplicationFactor, n)
+	}
+	return first + fmt.Sprintf("create it with `outboxctl topics create --config FILE` or with `kafka-topics.sh --bootstrap-server %s --create --topic {topic} --partitions %d --replication-factor %d` (one that was there before: with the partitions that it had, or its keys move)",
 		s.Brokers[0], s.Topics.Partitions, s.replicas())
 }
 

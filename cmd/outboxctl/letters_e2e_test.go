@@ -250,6 +250,12 @@ func TestGroupLettersAreRedriven(t *testing.T) {
 		untouched := standing()
 		require.Contains(t, wrong(t, "dead", "redrive", somePlace, first.String(), "--reason", "r", "--yes"), somePlace+" is no dead letter that can be decided")
 		require.Contains(t, wrong(t, "dead", "redrive", "billing:"+key.UUID().String(), "--reason", "r", "--yes"), "nothing was decided")
+		for _, order := range [][]string{{"redrive"}, {"discard", "--side", "consumer"}} {
+			out := wrong(t, append(append([]string{"dead"}, order...), first.String(), "--group", "billng", "--reason", "r", "--yes")...)
+			require.Contains(t, out, "nothing is known of group billng")
+			require.NotContains(t, out, "is no dead letter", "there is one, of another group")
+		}
+		require.Contains(t, wrong(t, "dead", "show", "--side", "consumer", "--group", "billng", first.String()), "nothing is known of group billng")
 		require.Contains(t, fine(t, "dead", "redrive", "--type", "Other", "--reason", "r", "--yes"), "no letter waits that is meant")
 		code, _, stderr := call(t, "dead", "redrive", "--group", "billing", "--reason", "r")
 		require.Equal(t, exitUsage, code)

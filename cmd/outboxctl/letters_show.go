@@ -27,7 +27,6 @@ func lettersShow(c *cli.Context) error {
 		if err != nil {
 			return nil, fmt.Errorf("dead show: %w", err)
 		}
-		report.Given = c.Args().First()
 		return report, nil
 	}, printGroupLettersShown)
 }
@@ -42,10 +41,7 @@ func printActions(p *page, actions []operator.Action) {
 }
 
 func printGroupLettersShown(p *page, r *letters.GroupShown) {
-	if len(r.Letters) == 0 {
-		p.line("no group has a dead letter of %s; `outboxctl processed show KEY` tells what the groups did with an event", r.Given)
-		return
-	}
+	printProblems(p, r.Problems)
 	for i, v := range r.Letters {
 		if i > 0 {
 			p.line("")

@@ -42,6 +42,14 @@ func (s GroupFilter) Chosen() bool {
 	return len(s.Keys)+len(s.Places) > 0 || s.Filtered() || s.Narrowed() || s.Group != ""
 }
 
+// ofGroup are the words that say whose letters are meant.
+func (s GroupFilter) ofGroup() string {
+	if s.Group == "" {
+		return ""
+	}
+	return " of group " + s.Group
+}
+
 // query asks for one letter more than the limit, which tells whether there are
 // more.
 func (s GroupFilter) query(meant []string, limit int) consumerdb.ListGroupLettersParams {

@@ -92,19 +92,19 @@ func PlanDecision(ctx context.Context, db *operator.Database, d Decision, s Grou
 		return nil, nil, fmt.Errorf("look for letters: %w", operator.Explain(err, migrations.Consumer))
 	}
 	nothing.Problems = append(nothing.Problems, operator.Problems(why...)...)
+	unknown, err := unknownGroup(ctx, q, s.Group)
+	if err != nil {
+		return nil, nil, err
+	}
 	for _, text := range s.given() {
 		if groups := found[text]; len(groups) > 1 {
 			return nil, nil, operator.Unclear("whose letter? of %s there are letters of the groups %s; give --group", text, strings.Join(groups, ", "))
 		}
-		if found[text] == nil && !slices.Contains(parked, text) {
-			nothing.Problems = append(nothing.Problems, operator.NewProblem(fmt.Sprintf("%s is no dead letter that can be decided; `outboxctl dead show --side consumer %s` tells what became of it", text, text)))
+		if found[text] == nil && !slices.Contains(parked, text) && len(unknown) == 0 {
+			nothing.Problems = append(nothing.Problems, operator.NewProblem(fmt.Sprintf("%s is no dead letter%s that can be decided; `outboxctl dead show --side consumer %s` tells what became of it", text, s.ofGroup(), text)))
 		}
 	}
-	if len(o.letters) == 0 && len(nothing.Problems) == 0 {
-		if nothing.Problems, err = unknownGroup(ctx, q, s.Group); err != nil {
-			return nil, nil, err
-		}
-	}
+	nothing.Problems = append(nothing.Problems, unknown...)
 	if len(nothing.Problems) > 0 || len(o.letters) == 0 {
 		return nil, nothing, nil
 	}

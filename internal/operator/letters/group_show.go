@@ -3,6 +3,8 @@ package letters
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"strings"
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/operator"
@@ -13,9 +15,10 @@ import (
 // GroupShown is the letter of every group that has it, and what operators did about
 // it.
 type GroupShown struct {
-	Given   string             `json:"given"`
 	Letters []WholeGroupLetter `json:"letters"`
 	Actions []operator.Action  `json:"actions"`
+	// Problems say why there is no letter.
+	Problems []operator.Problem `json:"problems"`
 }
 
 // WholeGroupLetter is a letter with its record.
@@ -33,7 +36,7 @@ type WholeGroupLetter struct {
 // ShowGroups reads the letters of a place or a key, with their payloads where they
 // are wanted whole.
 func ShowGroups(ctx context.Context, db *operator.Database, s GroupFilter, whole bool) (*GroupShown, error) {
-	r := &GroupShown{Letters: []WholeGroupLetter{}, Actions: []operator.Action{}}
+	r := &GroupShown{Letters: []WholeGroupLetter{}, Actions: []operator.Action{}, Problems: []operator.Problem{}}
 	q := consumerdb.New(db)
 	rows, err := q.ListGroupLetters(ctx, s.query(EveryState, operator.MaxListed))
 	if err != nil {
@@ -66,7 +69,23 @@ func ShowGroups(ctx context.Context, db *operator.Database, s GroupFilter, whole
 	if r.Actions, err = operator.ActionsOn(ctx, q, s.Group, targets); err != nil {
 		return nil, operator.Explain(err, migrations.Consumer)
 	}
-	return r, nil
+	if len(r.Letters) == 0 {
+		r.Problems, err = noLetter(ctx, q, s)
+	}
+	return r, err
+}
+
+// noLetter says whose letter of the place or key that is given is not there.
+func noLetter(ctx context.Context, q *consumerdb.Queries, s GroupFilter) ([]operator.Problem, error) {
+	given := strings.Join(s.given(), ", ")
+	if s.Group == "" {
+		return operator.Problems(fmt.Sprintf("no group has a dead letter of %s; `outboxctl processed show KEY` tells what the groups did with an event", given)), nil
+	}
+	unknown, err := unknownGroup(ctx, q, s.Group)
+	if len(unknown) > 0 || err != nil {
+		return unknown, err
+	}
+	return operator.Problems(fmt.Sprintf("group %s has no dead letter of %s; `outboxctl dead show --side consumer %s` shows those of all groups", s.Group, given, given)), nil
 }
 
 // Wrong tells that there is no such letter.
