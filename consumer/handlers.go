@@ -52,12 +52,13 @@ func (o BatchOptions) withDefaults() *BatchOptions {
 // handler is what an event type was registered with: one of the three functions,
 // or that it is ignored.
 type handler struct {
-	tx      TxHandler
-	set     SetHandler
-	fn      FuncHandler
-	ignored bool
-	again   bool          // fn may be called again for an event that it has handled
-	batch   *BatchOptions // not nil: its events share transactions
+	tx         TxHandler
+	set        SetHandler
+	fn         FuncHandler
+	ignored    bool
+	again      bool          // fn may be called again for an event that it has handled
+	remembered bool          // with again: not for one that Config.Completed knows
+	batch      *BatchOptions // not nil: its events share transactions
 }
 
 // single handles one event.
