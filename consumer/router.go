@@ -113,8 +113,8 @@ func (r *Router) AtLeastOnce(eventType string, h FuncHandler) {
 // again, for all the reasons of AtLeastOnce, where the event is not known:
 //
 //   - the process died, or the delivery's context ended, between the return of the handler and
-//     the end of the writing: for each lane of a member (saramagroup's Config.Concurrency) one
-//     event, at most;
+//     the end of the writing: one event for each delivery that runs at once, at most (Concurrency of
+//     saramagroup's Config for each partition);
 //   - the memory was away or slow then, or is now; it has forgotten the event, or its window is over;
 //   - another delivery of the event is being handled at the same time;
 //   - the database was started anew, has failed over, was restored, or does not answer; an operator
