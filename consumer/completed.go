@@ -14,10 +14,9 @@ import (
 
 // Completed is a memory of events that the group has applied, in front of the database, which
 // saves a transaction for each duplicate that it knows; package redisfast has one in Redis. It
-// decides nothing: what it does not know, the database does. Of [Router.AtLeastOnceRemembered]
-// it is the only memory, and what it does not know is handled again. So it may forget what it likes,
-// and be away; what it must not do is make entries up. It is called by every delivery, so it must
-// return soon, and be safe for concurrent use.
+// decides nothing: what it does not know, the database does, or of [Remembered] is handled again. So it
+// may forget what it likes, and be away; what it must not do is make entries up. It is called by every
+// delivery, so it must return soon, and be safe for concurrent use.
 type Completed interface {
 	// Known reports of each entry whether its key is there with its very value. What cannot be
 	// told is not known.
@@ -58,12 +57,6 @@ type memorized struct {
 	of      Completed // nil: none
 }
 
-// binding is what entries are bound to.
-type binding struct {
-	session *session
-	lives   map[string]completed.Life // by the name of the class
-}
-
 // deliver delivers items that are not known to have been applied. What an entry is bound to is
 // found out before: an effect that was committed on an earlier history, and is lost, must not be
 // remembered of this one.
@@ -79,43 +72,34 @@ func (m *memorized) deliver(ctx context.Context, items []*item, deliver func(con
 }
 
 // bound returns what entries are bound to now; nil where nobody is to be asked.
-func (m *memorized) bound(ctx context.Context) *binding {
-	if m.of == nil {
-		return nil
-	}
+func (m *memorized) bound(ctx context.Context) *completed.Binding {
 	session := m.marks.session.Load()
-	if session == nil {
+	if m.of == nil || session == nil {
 		return nil
 	}
-	return &binding{session, session.lives.Of(ctx, consumerdb.New(m.db), m.group, session.history)}
+	return session.Bind(ctx, consumerdb.New(m.db), m.group)
 }
 
-// entry is what an item is remembered by. Not ok: it is not to be, or nothing may be said of it without
-// the database, see ordinary; or it is of no partition of the session, or an operator has had it
-// published again.
-func (m *memorized) entry(bound *binding, it *item) (entry CompletedEntry, ok bool) {
+// entry is what an item is remembered by. Not ok: nothing may be said of it. It is of no partition of the
+// session, an operator has had it published again, or its handler wants to be called again; or
+// its claim is not, or may not be, that of its id (by arrival, below the floor or close to it, from the
+// future), so that the database has to look.
+func (m *memorized) entry(bound *completed.Binding, it *item) (entry CompletedEntry, ok bool) {
 	ev, class := &it.ev, m.windows.index(it.ev.Type)
-	if it.handler == nil || !bound.session.places[place{ev.Source.Topic, ev.Source.Partition}] ||
-		ev.RepairID != uuid.Nil || ev.ReplayID != uuid.Nil || class < 0 {
+	switch {
+	case it.handler == nil || ev.RepairID != uuid.Nil || ev.ReplayID != uuid.Nil || class < 0,
+		it.handler.again && !it.handler.remembered,
+		!it.handler.again && (m.windows.classes[class].Keyed != ByEventTime || m.marks.behind(ev) ||
+			!m.windows.obvious(class, outbox.IDTime(it.id))):
 		return CompletedEntry{}, false
 	}
-	if it.handler.again && !it.handler.remembered || !it.handler.again && !m.ordinary(it, class) {
-		return CompletedEntry{}, false
-	}
-	life, ok := bound.lives[m.windows.classes[class].Pattern]
+	life, ok := bound.Life(ev.Source.Topic, ev.Source.Partition, m.windows.classes[class].Pattern)
 	life.Unclaimed = it.handler.again
 	return CompletedEntry{Key: completed.Key(m.group, it.id), Value: life.Value(it.id, it.fingerprint), Keep: life.Window}, ok
 }
 
-// ordinary: the event's claim is that of its id. By arrival, below the floor or close to it, and
-// from the future it is not, or may not be.
-func (m *memorized) ordinary(it *item, class int) bool {
-	return m.windows.classes[class].Keyed == ByEventTime && !m.marks.behind(&it.ev) &&
-		m.windows.obvious(class, outbox.IDTime(it.id))
-}
-
 // unknown settles the items that are known, and returns the others.
-func (m *memorized) unknown(ctx context.Context, bound *binding, items []*item) []*item {
+func (m *memorized) unknown(ctx context.Context, bound *completed.Binding, items []*item) []*item {
 	var asked []*item
 	var entries []CompletedEntry
 	for _, it := range items {
@@ -140,7 +124,7 @@ func (m *memorized) unknown(ctx context.Context, bound *binding, items []*item) 
 
 // remember keeps the items that were applied, now or, as their claims say, before; without
 // claims those whose handler has returned well, and no others.
-func (m *memorized) remember(ctx context.Context, bound *binding, items []*item) {
+func (m *memorized) remember(ctx context.Context, bound *completed.Binding, items []*item) {
 	var entries []CompletedEntry
 	for _, it := range items {
 		before := it.delivery.Outcome == Duplicate && !it.claim.AppliedAt.IsZero() && !it.handler.again

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/consumer/internal/completed"
 	"github.com/onceward/onceward/consumer/internal/memory"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/record"
@@ -83,7 +84,7 @@ func registration() []string {
 
 // begins begins a session on a history, with the partition of eventAt's events.
 func (p *Processor) begins(history string) {
-	p.marks.session.Store(newSession(history, []Mark{{Topic: "orders", Partition: 1}}))
+	p.marks.session.Store(completed.NewSession(history, []string{"orders"}, []int32{1}))
 }
 
 // delivered is a delivery that ends as told, and says which items it got.
@@ -243,7 +244,7 @@ func TestCompletedIsBoundToItsClaims(t *testing.T) {
 		a.rows = [][]string{now}
 		s.script["Registrations"] = a
 		s.mu.Unlock()
-		p.begins(p.marks.session.Load().history) // another session asks anew, also on the same history
+		p.begins(p.marks.session.Load().History) // another session asks anew, also on the same history
 		p.memory.deliver(t.Context(), p.items(evs...), deliver)
 		if name == "nothing" {
 			require.Len(t, *got, 1, name)

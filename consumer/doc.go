@@ -6,7 +6,7 @@
 // commits at most once, however often and by however many processes the event
 // is delivered, within the window of its [Class]. An event from before is never
 // taken for new in silence: it is late, a replay, or fails with [ErrNoPartition]. Only
-// [Router.AtLeastOnce] and [Router.AtLeastOnceRemembered] promise less, by their names.
+// [Router.AtLeastOnce] promises less, by its name.
 //
 // # How
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -101,37 +102,15 @@ func (r *Router) Func(eventType string, h FuncHandler) {
 // Windows, floors and fingerprints are not looked at, and no letter is waited for
 // ([LetterPark]). An event whose handler has used up its attempts is claimed as given up,
 // and becomes a dead letter like any other; its redrive claims it as one of [Router.Func].
-// [Fence] and [Do] in the handler are [ErrInTx]. Registration as in [Router.Tx].
-func (r *Router) AtLeastOnce(eventType string, h FuncHandler) {
-	r.handlers.register(eventType, &handler{fn: h, again: true})
-}
-
-// AtLeastOnceRemembered is [Router.AtLeastOnce] whose handled events Config.Completed
-// remembers, for one window of their class: a delivery of an event that it knows is a
-// [Duplicate], without a call of the handler. Nothing is lost. An event is remembered once its
-// handler has returned nil, never before, so that one that fails is not. The handler is called
-// again, for all the reasons of AtLeastOnce, where the event is not known:
-//
-//   - the process died, or the delivery's context ended, between the return of the handler and
-//     the end of the writing: one event for each delivery that runs at once, at most (Concurrency of
-//     saramagroup's Config for each partition);
-//   - the memory was away or slow then, or is now; it has forgotten the event, or its window is over;
-//   - another delivery of the event is being handled at the same time;
-//   - the database was started anew, has failed over, was restored, or does not answer; an operator
-//     has retired the class, or made the group forget a claim: nothing that was remembered before counts;
-//   - it is a copy that an operator has had published (a repair or a replay), which is neither
-//     looked up nor remembered, or is handled outside of a session ([Router.BeginProgress]);
-//   - its letter is redriven, which is not remembered either.
-//
-// An event that was handled by a handler of another kind is not known, and what is known here
-// says nothing to one of another kind. An offset that is set back calls the handler only for what is not
-// remembered. Without Config.Completed it is [ErrRegistration]. Registration as in [Router.Tx].
-func (r *Router) AtLeastOnceRemembered(eventType string, h FuncHandler) {
-	if r.processor.memory.of == nil {
-		r.handlers.fail(eventType, "Config.Completed is nil, so that nothing would be remembered; give one (package redisfast), or register the handler with Router.AtLeastOnce")
+// [Fence] and [Do] in the handler are [ErrInTx]. Registration as in [Router.Tx]. The one
+// option is [Remembered].
+func (r *Router) AtLeastOnce(eventType string, h FuncHandler, options ...AtLeastOnceOption) {
+	remembered := slices.Contains(options, Remembered)
+	if remembered && r.processor.memory.of == nil {
+		r.handlers.fail(eventType, "Remembered, and Config.Completed is nil; give one (package redisfast), or leave it out")
 		return
 	}
-	r.handlers.register(eventType, &handler{fn: h, again: true, remembered: true})
+	r.handlers.register(eventType, &handler{fn: h, again: true, remembered: remembered})
 }
 
 // Ignore says that events of this type, or of this pattern, are not for this

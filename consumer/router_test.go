@@ -33,8 +33,8 @@ func TestWrongRegistrations(t *testing.T) {
 		"open in the middle":  {func(r *consumer.Router) { r.Ignore("A*B") }, `"A*B": want an event type, or the beginning of one followed by *`},
 		"unknown policy":      {func(r *consumer.Router) { r.Unknown("drop") }, `Unknown("drop"): want stop or dead-letter`},
 		"no memory": {func(r *consumer.Router) {
-			r.AtLeastOnceRemembered("A", func(context.Context, consumer.Event) error { return nil })
-		}, `"A": Config.Completed is nil`},
+			r.AtLeastOnce("A", func(context.Context, consumer.Event) error { return nil }, consumer.Remembered)
+		}, `"A": Remembered, and Config.Completed is nil`},
 		"the first counts": {func(r *consumer.Router) { r.Ignore(""); r.Tx("A", nil) }, `"": the event type is empty`},
 	}
 	for name, c := range cases {

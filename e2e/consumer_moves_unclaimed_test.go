@@ -55,17 +55,17 @@ func (c *consumerProgram) reading(rec record.Record) (ev record.Event, mine bool
 }
 
 func (c *consumerProgram) registerUnclaimed(r *consumer.Router) {
-	remembered := r.AtLeastOnce
+	var options []consumer.AtLeastOnceOption
 	if c.Redis != "" {
-		remembered = r.AtLeastOnceRemembered
+		options = append(options, consumer.Remembered)
 	}
 	if c.Version == 1 {
 		r.AtLeastOnce(seenType, c.see)
-		remembered(knownType, c.see)
+		r.AtLeastOnce(knownType, c.see, options...)
 		r.Tx(readType, c.apply)
 		return
 	}
-	remembered(seenType, c.see)
+	r.AtLeastOnce(seenType, c.see, options...)
 	r.AtLeastOnce(knownType, c.see)
 	r.Batch(readType, consumer.BatchOptions{Max: 20}, c.apply)
 }

@@ -12,26 +12,15 @@ import (
 
 // A count that may be off by a few leaves no claim, and with the memory of Redis what comes again is
 // mostly not counted again.
-func Example_atLeastOnceRemembered() {
-	run := func(ctx context.Context, pool *pgxpool.Pool, views interface {
+func Example_remembered() {
+	count := func(router *consumer.Router, views interface {
 		Add(ctx context.Context, page string) error
-	}) error {
-		fast, err := redisfast.New(redisfast.Config{Redis: redis.UniversalOptions{Addrs: []string{"redis.internal:6379"}}})
-		if err != nil {
-			return err
-		}
-		defer fast.Close()
-		in, err := consumer.New(ctx, consumer.Config{Group: "statistics", DB: pool, Completed: fast})
-		if err != nil {
-			return err
-		}
-		router := consumer.NewRouter(in)
-		router.AtLeastOnceRemembered("PageViewed", func(ctx context.Context, ev consumer.Event) error {
-			return views.Add(ctx, ev.AggregateID) // returning nil is what is remembered
-		})
-		return router.Err() // and then as ever
+	}) {
+		router.AtLeastOnce("PageViewed", func(ctx context.Context, ev consumer.Event) error {
+			return views.Add(ctx, ev.AggregateID) // nil is what is remembered
+		}, consumer.Remembered)
 	}
-	_ = run
+	_ = count
 }
 
 // The consumer works without Redis as it does with it; what is in Redis saves it

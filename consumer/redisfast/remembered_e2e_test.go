@@ -179,7 +179,7 @@ func TestRememberedIsNotApplied(t *testing.T) {
 		_, err := tx.Exec(ctx, "INSERT INTO effects VALUES ('billing', $1, 1)", ev.Key.String())
 		return err
 	})
-	other.AtLeastOnceRemembered("Paid", func(context.Context, consumer.Event) error { w.seen.Add(1); return nil })
+	other.AtLeastOnce("Paid", func(context.Context, consumer.Event) error { w.seen.Add(1); return nil }, consumer.Remembered)
 	next := &member{Router: other, w: w}
 	for _, want := range []consumer.Outcome{consumer.Processed, consumer.Duplicate} {
 		next.handleAll([]consumer.Record{w.again(seen), w.again(paid)}, want)

@@ -197,7 +197,7 @@ func (w *world) idle(group string, c consumer.Completed) *member {
 	if c == nil {
 		m.AtLeastOnce("Seen", see)
 	} else {
-		m.AtLeastOnceRemembered("Seen", see)
+		m.AtLeastOnce("Seen", see, consumer.Remembered)
 	}
 	return m
 }

@@ -91,26 +91,26 @@ func (c counter) run(ctx context.Context, brokers []string) (err error) {
 	defer func() { err = errors.Join(err, out.Close()) }()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	cfg := consumer.Config{Group: c.group, DB: c.pool, Logger: log}
-	register := (*consumer.Router).AtLeastOnce
+	var options []consumer.AtLeastOnceOption
 	if c.redis != "" {
 		fast, err := redisfast.New(redisfast.Config{Redis: redis.UniversalOptions{Addrs: []string{c.redis}}, Timeout: 2 * time.Second, Logger: log})
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, fast.Close()) }()
-		cfg.Completed, register = fast, (*consumer.Router).AtLeastOnceRemembered
+		cfg.Completed, options = fast, []consumer.AtLeastOnceOption{consumer.Remembered}
 	}
 	p, err := consumer.New(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	r := consumer.NewRouter(p)
-	register(r, "Paid", func(_ context.Context, ev consumer.Event) error {
+	r.AtLeastOnce("Paid", func(_ context.Context, ev consumer.Event) error {
 		if _, err := fmt.Fprintln(out, ev.Source.Partition, ev.Source.Offset); err != nil {
 			return err
 		}
 		return c.then()
-	})
+	}, options...)
 	return saramagroup.Run(ctx, brokers, r, saramagroup.Config{
 		Topics: []string{topic}, Insecure: true, Concurrency: c.concurrency, CommitInterval: 100 * time.Millisecond, SessionTimeout: 6 * time.Second, Logger: log,
 	})
