@@ -66,10 +66,18 @@ func TestAtLeastOnceModes(t *testing.T) {
 			require.ErrorIs(t, m.SaveProgress(t.Context(), "another", m.marks), consumer.ErrHistory)
 			return m
 		}},
+		{"put back to a dump that lacks some", evicted, func(_ string, _ consumer.Completed, m *member, keys []string) *member {
+			require.NoError(t, w.client().Del(t.Context(), keys[:evicted]...).Err())
+			require.NoError(t, w.client().Save(t.Context()).Err())
+			w.redis.Kill()
+			w.redis.Up()
+			return m
+		}},
 	} {
 		recs, seen := w.events(events, "Seen"), w.seen.Load()
 		group, plain := fmt.Sprint("redis-", i), w.member(fmt.Sprint("none-", i), nil)
 		cache := w.cache(func(cfg *redisfast.Config) {
+			cfg.Timeout = 5 * time.Second
 			if c.name == "slow" { // what it cannot write then is not remembered either
 				cfg.Timeout = 20 * time.Millisecond
 			}
