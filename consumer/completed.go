@@ -61,7 +61,7 @@ type memorized struct {
 // found out before: an effect that was committed on an earlier history, and is lost, must not be
 // remembered of this one.
 func (m *memorized) deliver(ctx context.Context, items []*item, deliver func(context.Context, []*item)) {
-	bound := m.bound(ctx)
+	bound := m.bound(ctx, items)
 	if bound == nil {
 		deliver(ctx, items)
 		return
@@ -71,10 +71,10 @@ func (m *memorized) deliver(ctx context.Context, items []*item, deliver func(con
 	m.remember(ctx, bound, rest)
 }
 
-// bound returns what entries are bound to now; nil where nobody is to be asked.
-func (m *memorized) bound(ctx context.Context) *completed.Binding {
+// bound returns what entries are bound to now; nil where nobody is to be asked, and not the database either.
+func (m *memorized) bound(ctx context.Context, items []*item) *completed.Binding {
 	session := m.marks.session.Load()
-	if m.of == nil || session == nil {
+	if m.of == nil || session == nil || !slices.ContainsFunc(items, func(it *item) bool { return it.handler.memorable() }) {
 		return nil
 	}
 	return session.Bind(ctx, consumerdb.New(m.db), m.group)
@@ -87,8 +87,7 @@ func (m *memorized) bound(ctx context.Context) *completed.Binding {
 func (m *memorized) entry(bound *completed.Binding, it *item) (entry CompletedEntry, ok bool) {
 	ev, class := &it.ev, m.windows.index(it.ev.Type)
 	switch {
-	case it.handler == nil || ev.RepairID != uuid.Nil || ev.ReplayID != uuid.Nil || class < 0,
-		it.handler.again && !it.handler.remembered,
+	case !it.handler.memorable() || ev.RepairID != uuid.Nil || ev.ReplayID != uuid.Nil || class < 0,
 		!it.handler.again && (m.windows.classes[class].Keyed != ByEventTime || m.marks.behind(ev) ||
 			!m.windows.obvious(class, outbox.IDTime(it.id))):
 		return CompletedEntry{}, false

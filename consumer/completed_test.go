@@ -288,13 +288,14 @@ func TestCompletedTellsKindsApart(t *testing.T) {
 		"remembered, then again":      {remembered, again, 1, false}, // counted anew, on purpose
 		"remembered, then remembered": {remembered, remembered, 1, true},
 	} {
-		p, r, _ := memorizing(t, Class{Pattern: "*", Window: DefaultWindow})
+		p, r, s := memorizing(t, Class{Pattern: "*", Window: DefaultWindow})
 		evs := eventsNow(t, 1)
 		deliver, got := delivered(processed)
 		p.memory.deliver(t.Context(), of(c.first, p.items(evs...)), deliver)
 		p.memory.deliver(t.Context(), of(c.second, p.items(evs...)), deliver)
 		require.Len(t, *got, map[bool]int{true: 1, false: 2}[c.known], name)
 		require.Equal(t, c.told, r.told, name)
+		require.Len(t, s.asked, min(1, c.told), "nor the database: %s", name)
 	}
 }
 

@@ -78,6 +78,9 @@ type handler struct {
 	batch      *BatchOptions // not nil: its events share transactions
 }
 
+// memorable: what it has handled may be remembered by Config.Completed.
+func (h *handler) memorable() bool { return h != nil && (!h.again || h.remembered) }
+
 // single handles one event.
 func (h *handler) single(ctx context.Context, tx pgx.Tx, ev Event) error {
 	if h.set != nil {
