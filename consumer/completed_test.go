@@ -3,13 +3,16 @@ package consumer
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/consumer/internal/completed"
 	"github.com/onceward/onceward/consumer/internal/memory"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/record"
@@ -57,9 +60,9 @@ func (r *remembering) Remember(_ context.Context, entries []CompletedEntry) {
 // registered when the script says.
 func memorizing(t *testing.T, classes ...Class) (*Processor, *remembering, *scripted) {
 	t.Helper()
-	columns := []uint32{pgtype.TextOID, pgtype.TimestamptzOID, pgtype.TextOID, pgtype.Int8OID}
+	columns := []uint32{pgtype.TextOID, pgtype.TimestamptzOID, pgtype.Int8OID, pgtype.TextOID, pgtype.Int8OID}
 	p, s := scriptedProcessor(t, map[string]answer{"Registrations": {columns: columns, rows: [][]string{
-		{"*", "2026-01-02 03:04:05+00", "5/16385", "0"}, {"Timeless", "2026-01-02 03:04:05+00", "5/16385", "0"}}}})
+		registration(), {"Timeless", "2026-01-02 03:04:05+00", "3600000000", "5/16385", "0"}}}})
 	var err error
 	p.windows.classes, err = CheckClasses(classes)
 	require.NoError(t, err)
@@ -74,9 +77,14 @@ func memorizing(t *testing.T, classes ...Class) (*Processor, *remembering, *scri
 	return p, r, s
 }
 
+// registration is what the script says of the class "*".
+func registration() []string {
+	return []string{"*", "2026-01-02 03:04:05+00", strconv.FormatInt(DefaultWindow.Microseconds(), 10), "5/16385", "0"}
+}
+
 // begins begins a session on a history, with the partition of eventAt's events.
 func (p *Processor) begins(history string) {
-	p.marks.session.Store(newSession(history, []Mark{{Topic: "orders", Partition: 1}}))
+	p.marks.session.Store(completed.NewSession(history, []string{"orders"}, []int32{1}))
 }
 
 // delivered is a delivery that ends as told, and says which items it got.
@@ -179,6 +187,9 @@ func TestCompletedAfterTheEnd(t *testing.T) {
 	} {
 		p, r, _ := memorizing(t)
 		deliver, _ := delivered(func(it *item) { it.delivery, it.claim = c.delivery, c.claim })
+		p.memory.deliver(t.Context(), of(remembered, p.items(eventsNow(t, 1)...)), deliver)
+		require.Equal(t, name == "applied", r.told == 1, "without a claim its handler has returned well, or nothing is said: %s", name)
+		r.of = nil
 		p.memory.deliver(t.Context(), p.items(eventsNow(t, 1)...), deliver)
 		if c.keep == 0 {
 			require.Empty(t, r.of, name)
@@ -211,12 +222,12 @@ func TestCompletedIsBoundBefore(t *testing.T) {
 // TestCompletedIsBoundToItsClaims: nothing is known of a class that was registered again, of
 // other tables, after a claim was forgotten, nor of another content.
 func TestCompletedIsBoundToItsClaims(t *testing.T) {
-	row := []string{"*", "2026-01-02 03:04:05+00", "5/16385", "0"}
+	row := registration()
 	for name, change := range map[string]func(p *Processor, row []string, ev *Event){
 		"nothing":          func(*Processor, []string, *Event) {},
 		"registered again": func(_ *Processor, row []string, _ *Event) { row[1] = "2026-01-02 03:04:06+00" },
-		"other tables":     func(_ *Processor, row []string, _ *Event) { row[2] = "5/16999" },
-		"forgotten":        func(_ *Processor, row []string, _ *Event) { row[3] = "1" },
+		"other tables":     func(_ *Processor, row []string, _ *Event) { row[3] = "5/16999" },
+		"forgotten":        func(_ *Processor, row []string, _ *Event) { row[4] = "1" },
 		"other history":    func(p *Processor, _ []string, _ *Event) { p.begins("1/00000002/1") },
 		"other content":    func(_ *Processor, _ []string, ev *Event) { ev.Payload = []byte("other") },
 		"other group":      func(p *Processor, _ []string, _ *Event) { p.group = "mail" },
@@ -233,7 +244,7 @@ func TestCompletedIsBoundToItsClaims(t *testing.T) {
 		a.rows = [][]string{now}
 		s.script["Registrations"] = a
 		s.mu.Unlock()
-		p.begins(p.marks.session.Load().history) // another session asks anew, also on the same history
+		p.begins(p.marks.session.Load().History) // another session asks anew, also on the same history
 		p.memory.deliver(t.Context(), p.items(evs...), deliver)
 		if name == "nothing" {
 			require.Len(t, *got, 1, name)
@@ -243,56 +254,123 @@ func TestCompletedIsBoundToItsClaims(t *testing.T) {
 	}
 }
 
-// TestCompletedKnowsNothingOfWhatHasNoClaim: that an AtLeastOnce handler has seen an event says
-// nothing of an effect, also not to a later version of the program that has one.
-func TestCompletedKnowsNothingOfWhatHasNoClaim(t *testing.T) {
-	p, r, _ := memorizing(t, Class{Pattern: "*", Window: DefaultWindow})
-	evs := eventsNow(t, 1)
-	deliver, got := delivered(processed)
-	items := p.items(evs...)
-	items[0].handler.again = true
-	p.memory.deliver(t.Context(), items, deliver)
-	require.Equal(t, []int{0, 0}, []int{r.asked, r.told})
-	p.memory.deliver(t.Context(), p.items(evs...), deliver) // a Tx handler's by now
-	require.Len(t, *got, 2)
-	items = p.items(evs...)
-	items[0].handler.again = true // counted anew, on purpose
-	p.memory.deliver(t.Context(), items, deliver)
-	require.Len(t, *got, 3)
+// of makes items those of a handler.
+func of(h handler, items []*item) []*item {
+	for _, it := range items {
+		it.handler = &h
+	}
+	return items
+}
+
+// Kinds of handlers, as the memory sees them.
+var (
+	claimed    = handler{}
+	again      = handler{again: true}
+	remembered = handler{again: true, remembered: true}
+)
+
+// TestCompletedTellsKindsApart: that a handler without a claim has seen an event says nothing of
+// an effect, also not to a later version of the program that has one; nor does a claim say that
+// such a handler has. Where nothing is to be remembered nobody is asked or told.
+func TestCompletedTellsKindsApart(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, second handler
+		told          int
+		known         bool
+	}{
+		"claimed, then claimed":       {claimed, claimed, 1, true},
+		"claimed, then again":         {claimed, again, 1, false},
+		"claimed, then remembered":    {claimed, remembered, 2, false},
+		"again, then claimed":         {again, claimed, 1, false},
+		"again, then again":           {again, again, 0, false},
+		"again, then remembered":      {again, remembered, 1, false},
+		"remembered, then claimed":    {remembered, claimed, 2, false},
+		"remembered, then again":      {remembered, again, 1, false}, // counted anew, on purpose
+		"remembered, then remembered": {remembered, remembered, 1, true},
+	} {
+		p, r, s := memorizing(t, Class{Pattern: "*", Window: DefaultWindow})
+		evs := eventsNow(t, 1)
+		deliver, got := delivered(processed)
+		p.memory.deliver(t.Context(), of(c.first, p.items(evs...)), deliver)
+		p.memory.deliver(t.Context(), of(c.second, p.items(evs...)), deliver)
+		require.Len(t, *got, map[bool]int{true: 1, false: 2}[c.known], name)
+		require.Equal(t, c.told, r.told, name)
+		require.Len(t, s.asked, min(1, c.told), "nor the database: %s", name)
+	}
 }
 
 // TestCompletedIsForOrdinaryEvents: what the database would have to look at before it judges is
-// its own.
+// its own. What leaves no claim it does not look at.
 func TestCompletedIsForOrdinaryEvents(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(p *Processor, ev *Event)
-		asked  bool
+		change    func(p *Processor, ev *Event)
+		claimed   bool // it is asked
+		unclaimed bool // so it is where the handler leaves no claim
 	}{
-		"ordinary":      {func(*Processor, *Event) {}, true},
-		"from no topic": {func(_ *Processor, ev *Event) { ev.Source = Source{} }, false},
-		"a repair":      {func(_ *Processor, ev *Event) { ev.RepairID = uuid.New() }, false},
-		"a replay":      {func(_ *Processor, ev *Event) { ev.ReplayID, ev.ReplayMode = uuid.New(), record.ReplayRedeliver }, false},
-		"by arrival":    {func(_ *Processor, ev *Event) { ev.Type = "Timeless" }, false},
+		"ordinary":      {func(*Processor, *Event) {}, true, true},
+		"from no topic": {func(_ *Processor, ev *Event) { ev.Source = Source{} }, false, false},
+		"a repair":      {func(_ *Processor, ev *Event) { ev.RepairID = uuid.New() }, false, false},
+		"a replay":      {func(_ *Processor, ev *Event) { ev.ReplayID, ev.ReplayMode = uuid.New(), record.ReplayRedeliver }, false, false},
+		"by arrival":    {func(_ *Processor, ev *Event) { ev.Type = "Timeless" }, false, true},
 		"below the floor": {func(p *Processor, _ *Event) {
 			f := *p.windows.known.Load()
 			f.of = []registered{{floor: time.Now().Add(time.Hour), window: DefaultWindow}, f.of[1]}
 			p.windows.known.Store(&f)
-		}, false},
+		}, false, true},
 		"far behind what was read": {func(p *Processor, ev *Event) {
 			p.marks.reads.Raise(ev.Source.Topic, ev.Source.Partition, time.Now().Add(DefaultWindow+time.Hour))
-		}, false},
-		"of a partition that the session has not": {func(_ *Processor, ev *Event) { ev.Source.Partition = 2 }, false},
-		"from the future":                         {func(p *Processor, _ *Event) { p.windows.skew = -time.Hour }, false},
-		"the floor is not known":                  {func(p *Processor, _ *Event) { p.windows.forget() }, false},
+		}, false, true},
+		"of a partition that the session has not": {func(_ *Processor, ev *Event) { ev.Source.Partition = 2 }, false, false},
+		"from the future":                         {func(p *Processor, _ *Event) { p.windows.skew = -time.Hour }, false, true},
+		"the floor is not known":                  {func(p *Processor, _ *Event) { p.windows.forget() }, false, true},
 	} {
-		p, r, _ := memorizing(t, Class{Pattern: "*", Window: DefaultWindow}, Class{Pattern: "Timeless", Window: time.Hour, Keyed: ByArrival})
-		evs := eventsNow(t, 1)
-		c.change(p, &evs[0])
-		deliver, got := delivered(processed)
-		p.memory.deliver(t.Context(), p.items(evs...), deliver)
-		require.Len(t, *got, 1, name)
-		require.Equal(t, c.asked, r.asked == 1, name)
-		require.Equal(t, c.asked, r.told == 1, name)
+		for _, kind := range []handler{claimed, remembered} {
+			p, r, _ := memorizing(t, Class{Pattern: "*", Window: DefaultWindow}, Class{Pattern: "Timeless", Window: time.Hour, Keyed: ByArrival})
+			evs := eventsNow(t, 1)
+			c.change(p, &evs[0])
+			deliver, got := delivered(processed)
+			p.memory.deliver(t.Context(), of(kind, p.items(evs...)), deliver)
+			require.Len(t, *got, 1, name)
+			want := c.claimed
+			if kind.again {
+				want = c.unclaimed
+			}
+			require.Equal(t, want, r.asked == 1, name)
+			require.Equal(t, want, r.told == 1, name)
+		}
+	}
+}
+
+// TestRememberedByArrival: for a window after its handler, and its copies are of no age that
+// anybody knows.
+func TestRememberedByArrival(t *testing.T) {
+	p, r, _ := memorizing(t, Class{Pattern: "*", Window: DefaultWindow}, Class{Pattern: "Timeless", Window: time.Hour, Keyed: ByArrival})
+	evs := eventsNow(t, 1)
+	evs[0].Type = "Timeless"
+	deliver, got := delivered(processed)
+	for range 3 {
+		p.memory.deliver(t.Context(), of(remembered, p.items(evs...)), deliver)
+	}
+	require.Len(t, *got, 1)
+	require.Equal(t, 1, r.told, "and not anew by each copy")
+	for _, e := range r.of {
+		require.Equal(t, time.Hour, e.Keep)
+	}
+	require.Zero(t, seen(p.marks.ages.Take()))
+}
+
+// TestRememberedForTheWindowThatIs: what is registered counts, not what the program says, or has
+// read when it last claimed.
+func TestRememberedForTheWindowThatIs(t *testing.T) {
+	p, r, s := memorizing(t)
+	row := registration()
+	row[2] = strconv.FormatInt(time.Hour.Microseconds(), 10)
+	s.script["Registrations"] = answer{columns: s.script["Registrations"].columns, rows: [][]string{row}}
+	deliver, _ := delivered(processed)
+	p.memory.deliver(t.Context(), of(remembered, p.items(eventsNow(t, 1)...)), deliver)
+	require.Len(t, r.of, 1)
+	for _, e := range r.of {
+		require.Equal(t, time.Hour, e.Keep)
 	}
 }
 
@@ -311,12 +389,29 @@ func TestCompletedThatAnswersNothing(t *testing.T) {
 	}
 }
 
-// TestCompletedWithoutTheDatabase: when nobody says how the classes are registered, nobody is asked.
+// TestCompletedWithoutTheDatabase: when nobody says how the classes are registered, nobody is asked,
+// for a while also not the database: what leaves no claim goes on without it, and does not wait
+// for it each time.
 func TestCompletedWithoutTheDatabase(t *testing.T) {
-	p, r, s := memorizing(t)
-	s.script["Registrations"] = answer{code: "42501"}
-	deliver, got := delivered(processed)
-	p.memory.deliver(t.Context(), p.items(eventsNow(t, 2)...), deliver)
-	require.Len(t, *got, 2)
-	require.Zero(t, r.asked+r.told)
+	for name, a := range map[string]answer{"it refuses": {code: "42501"}, "it is gone": {hangUp: true}} {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(26 * 365 * 24 * time.Hour) // a bubble begins in 2000, before all keys
+			p, r, s := memorizing(t)
+			there := s.script["Registrations"]
+			s.script["Registrations"] = a
+			deliver, got := delivered(processed)
+			p.memory.deliver(t.Context(), of(remembered, p.items(eventsNow(t, 2)...)), deliver)
+			p.memory.deliver(t.Context(), p.items(eventsNow(t, 2)...), deliver)
+			require.Len(t, *got, 4, name)
+			require.Equal(t, []int{0, 0, 1}, []int{r.asked, r.told, len(s.asked)}, name)
+			s.script["Registrations"] = there
+			time.Sleep(time.Second)
+			evs := eventsNow(t, 1)
+			for range 2 {
+				p.memory.deliver(t.Context(), of(remembered, p.items(evs...)), deliver)
+			}
+			require.Len(t, *got, 5, name)
+			p.db.Close()
+		})
+	}
 }

@@ -21,6 +21,23 @@ const (
 	UnknownDeadLetter UnknownPolicy = "dead-letter"
 )
 
+// AtLeastOnceOption is an option of [Router.AtLeastOnce].
+type AtLeastOnceOption uint8
+
+// Remembered has Config.Completed remember, for a window of its class, each event whose handler has
+// returned nil, and never another one. A delivery of what it knows is a [Duplicate]. What it
+// does not know is handled again, for the reasons that AtLeastOnce has:
+//
+//   - after a crash at most one event for each delivery that ran at once; copies at the same time;
+//   - all that the memory has forgotten, or was not told, or not asked, while it was away or slow;
+//   - all that was handled before the database was started anew, has failed over or was restored, the class was
+//     registered again or a claim forgotten; what is delivered while the database does not answer;
+//   - an operator's copies (replay, repair), and what a redrive has handled.
+//
+// It says nothing to handlers of another kind, and they nothing to it. It needs a session
+// ([Router.BeginProgress]) and Config.Completed.
+const Remembered AtLeastOnceOption = 1
+
 // Defaults and bounds of [BatchOptions].
 const (
 	defaultBatchMax    = 100
@@ -52,13 +69,17 @@ func (o BatchOptions) withDefaults() *BatchOptions {
 // handler is what an event type was registered with: one of the three functions,
 // or that it is ignored.
 type handler struct {
-	tx      TxHandler
-	set     SetHandler
-	fn      FuncHandler
-	ignored bool
-	again   bool          // fn may be called again for an event that it has handled
-	batch   *BatchOptions // not nil: its events share transactions
+	tx         TxHandler
+	set        SetHandler
+	fn         FuncHandler
+	ignored    bool
+	again      bool          // fn may be called again for an event that it has handled
+	remembered bool          // with again: not for one that Config.Completed knows
+	batch      *BatchOptions // not nil: its events share transactions
 }
+
+// memorable: what it has handled may be remembered by Config.Completed.
+func (h *handler) memorable() bool { return h != nil && (!h.again || h.remembered) }
 
 // single handles one event.
 func (h *handler) single(ctx context.Context, tx pgx.Tx, ev Event) error {

@@ -80,32 +80,11 @@ type marks struct {
 	windows    *windows
 	ages       memory.Ages
 	known      memory.Marks
-	session    atomic.Pointer[session] // nil: there is none
-	attended   atomic.Bool             // a member of the group runs on it
-	stream     memory.Instant          // stream time as far as this process has seen it
+	session    atomic.Pointer[completed.Session] // what BeginProgress began; nil: there is none
+	attended   atomic.Bool                       // a member of the group runs on it
+	stream     memory.Instant                    // stream time as far as this process has seen it
 	reads      memory.Reads
 	savedAlone atomic.Int64 // when the stream time of events without Source was saved, Unix ms
-}
-
-// session is what BeginProgress began: behind each delivery of its partitions stands a
-// SaveProgress, which fails on another history.
-type session struct {
-	history string
-	places  map[place]bool
-	lives   completed.Lives // another session asks for its own, also on the same history
-}
-
-type place struct {
-	topic     string
-	partition int32
-}
-
-func newSession(history string, begun []Mark) *session {
-	s := &session{history: history, places: make(map[place]bool, len(begun))}
-	for _, m := range begun {
-		s.places[place{m.Topic, m.Partition}] = true
-	}
-	return s
 }
 
 // end closes what a session had open.
@@ -152,7 +131,7 @@ func (m *marks) save(ctx context.Context, history string, given []Mark, begins b
 		return fmt.Errorf("save progress: %w", err)
 	}
 	if begins {
-		m.session.Store(newSession(history, given))
+		m.session.Store(completed.NewSession(history, row.Topics, row.KafkaPartitions))
 	}
 	for _, g := range given {
 		m.stream.Raise(g.FinishedTime)

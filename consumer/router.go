@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -101,9 +102,15 @@ func (r *Router) Func(eventType string, h FuncHandler) {
 // Windows, floors and fingerprints are not looked at, and no letter is waited for
 // ([LetterPark]). An event whose handler has used up its attempts is claimed as given up,
 // and becomes a dead letter like any other; its redrive claims it as one of [Router.Func].
-// [Fence] and [Do] in the handler are [ErrInTx]. Registration as in [Router.Tx].
-func (r *Router) AtLeastOnce(eventType string, h FuncHandler) {
-	r.handlers.register(eventType, &handler{fn: h, again: true})
+// [Fence] and [Do] in the handler are [ErrInTx]. Registration as in [Router.Tx]. The one
+// option is [Remembered].
+func (r *Router) AtLeastOnce(eventType string, h FuncHandler, options ...AtLeastOnceOption) {
+	remembered := slices.Contains(options, Remembered)
+	if remembered && r.processor.memory.of == nil {
+		r.handlers.fail(eventType, "Remembered, and Config.Completed is nil; give one (package redisfast), or leave it out")
+		return
+	}
+	r.handlers.register(eventType, &handler{fn: h, again: true, remembered: remembered})
 }
 
 // Ignore says that events of this type, or of this pattern, are not for this

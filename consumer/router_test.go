@@ -32,7 +32,10 @@ func TestWrongRegistrations(t *testing.T) {
 		"pattern twice":       {func(r *consumer.Router) { r.Ignore("A*"); r.Func("A*", nil); r.Ignore("A*") }, `"A*": the handler is nil`},
 		"open in the middle":  {func(r *consumer.Router) { r.Ignore("A*B") }, `"A*B": want an event type, or the beginning of one followed by *`},
 		"unknown policy":      {func(r *consumer.Router) { r.Unknown("drop") }, `Unknown("drop"): want stop or dead-letter`},
-		"the first counts":    {func(r *consumer.Router) { r.Ignore(""); r.Tx("A", nil) }, `"": the event type is empty`},
+		"no memory": {func(r *consumer.Router) {
+			r.AtLeastOnce("A", func(context.Context, consumer.Event) error { return nil }, consumer.Remembered)
+		}, `"A": Remembered, and Config.Completed is nil`},
+		"the first counts": {func(r *consumer.Router) { r.Ignore(""); r.Tx("A", nil) }, `"": the event type is empty`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

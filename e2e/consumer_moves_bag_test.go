@@ -32,7 +32,7 @@ func (m *mover) bag() map[string]func() bool {
 		// users' mistakes
 		"slow handlers": m.troubled(slowly), "deaf handlers": m.troubled(deaf), "deadly events": m.troubled(deadly),
 		"conflicting handlers": m.troubled(conflicting), "breaking handlers": m.troubled(breaking), "unknown type": m.unknownType,
-		"malformed record": m.malformedRecord, "unreadable batch": m.unreadableBatch, "key used twice": m.keyUsedTwice, "reprocessed": m.reprocess, "late copies": m.lateCopies,
+		"malformed record": m.malformedRecord, "unreadable batch": m.unreadableBatch, "key used twice": m.keyUsedTwice, "reprocessed": m.reprocess, "late copies": m.lateCopies, "readings copied": m.readingsCopied,
 	}
 	if m.replicated != nil {
 		all["promoted"] = m.promoted
@@ -291,7 +291,7 @@ func (m *mover) offsetsReset() bool {
 // troubled publishes events whose first attempts end badly.
 func (m *mover) troubled(trouble string) func() bool {
 	return func() bool {
-		types := []string{"Tx", "Batch", "Set", "Two"}
+		types := []string{"Tx", "Batch", "Set", "Two", seenType, knownType}
 		if trouble == conflicting || trouble == breaking { // a transaction
 			types = types[:3]
 		}

@@ -22,6 +22,7 @@ const (
 	swallows      = "what cannot be applied is taken for done"
 	skipsSecond   = "the second effect is not made when the first was there"
 	givesUp       = "an event is given up at the first failure"
+	newReadings   = "a fingerprint holds what every copy has its own of"
 )
 
 // brokenConsumers are mistakes between the group and Kafka.
@@ -147,6 +148,7 @@ func TestConsumerMovesCatchesDefects(t *testing.T) {
 		{name: "an event is remembered before it is done", do: nothing, found: "is there 0 times, want 1"},
 		{name: "Kafka's offsets are believed", server: true, do: (*mover).backAndForth, found: "is there 0 times, want 1"},
 		{name: skipsSecond, do: nothing, found: "effect mail is there 0 times, want 1"},
+		{name: newReadings, do: func(m *mover) { m.readingsCopied() }, found: "was never published"},
 		{name: givesUp, do: nothing, found: "a letter that should not be: handler"},
 		{name: "a claim is taken for one that was there", sql: brokenStatement("processed_events", "BEFORE INSERT", "hashtext(NEW.event_id::text) % 50 = 0", "RETURN NULL;"), do: nothing, found: "is there 0 times, want 1|lag [1-9]"},
 		{name: "retention takes claims that are needed", do: func(m *mover) { m.w.execute(`DELETE FROM onceward.processed_events`); m.groupDeleted() }, found: "is there 2 times, want 1"},

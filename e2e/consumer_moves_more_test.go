@@ -219,7 +219,7 @@ func (s *secondGroup) offer(headers []sarama.RecordHeader) {
 	key := ""
 	for _, h := range headers {
 		switch string(h.Key) {
-		case outbox.HeaderKey:
+		case outbox.HeaderKey, readingHeader:
 			key = string(h.Value)
 		case record.HeaderReplayID:
 			return

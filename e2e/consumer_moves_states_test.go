@@ -73,7 +73,7 @@ func (m *mover) lateSet() bool {
 // class is one of the first group's classes, and its floor.
 func (m *mover) class() (class string, floor time.Time) {
 	require.NoError(m.t, m.w.pool.QueryRow(m.t.Context(), `SELECT class, floor FROM onceward.dedup_windows
-		WHERE consumer_group = $1 AND retired_at IS NULL ORDER BY random() LIMIT 1`, m.group).Scan(&class, &floor))
+		WHERE consumer_group = $1 AND retired_at IS NULL AND keyed <> 'arrival' ORDER BY random() LIMIT 1`, m.group).Scan(&class, &floor))
 	return class, floor
 }
 

@@ -331,5 +331,5 @@ func (m *mover) report() string {
 		total += m.counts[kind]
 	}
 	return fmt.Sprintf("seed %d, PostgreSQL %d, %s: %d events, %d effects, letters %v; %d quiet moments; %d moves of %d kinds: %s; violations: %d",
-		m.seed, m.w.server.Version(), m.fastSays(), len(m.told), scalar[int](m.w, `SELECT count(*) FROM effects`), m.letters(), m.quiet, total, len(m.counts), strings.Join(kinds, ", "), len(m.found))
+		m.seed, m.w.server.Version(), m.fastSays()+m.handledAgain(), len(m.told), scalar[int](m.w, `SELECT count(*) FROM effects`), m.letters(), m.quiet, total, len(m.counts), strings.Join(kinds, ", "), len(m.found))
 }

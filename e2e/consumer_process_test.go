@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	readings "github.com/onceward/onceward/consumer/fingerprint"
 	"github.com/onceward/onceward/consumer/saramagroup"
 	"github.com/onceward/onceward/internal/process"
 )
@@ -128,6 +129,7 @@ func (c *consumerProgram) config() consumer.Config {
 	}
 	if c.Version > 0 {
 		conf.HandlerTimeout, conf.Retry.MaxAttempts = 2*time.Second, 15
+		conf.Readers = []consumer.RecordReader{c.reading}
 	}
 	if c.Defect == givesUp {
 		conf.Retry.MaxAttempts = 1
@@ -151,6 +153,7 @@ func (c *consumerProgram) register(r *consumer.Router) {
 	r.Func("Call", c.call)
 	if c.Version > 0 {
 		r.Func("Two", c.two)
+		c.registerUnclaimed(r)
 	}
 	if c.Version < 2 {
 		r.Batch("Batch", batch, c.apply)
@@ -165,6 +168,9 @@ func (c *consumerProgram) register(r *consumer.Router) {
 func (c *consumerProgram) classes() (classes []consumer.Class) {
 	if c.Window == 0 {
 		return nil
+	}
+	if c.Version > 0 {
+		classes = append(classes, readings.Window(readType, readWindow))
 	}
 	if c.Version == 2 {
 		classes = append(classes, consumer.Class{Pattern: "Tx", Window: 2 * c.Window})

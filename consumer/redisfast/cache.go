@@ -165,5 +165,5 @@ func (c *Cache) failed(err error, failed, unasked *atomic.Int64, entries int) {
 	if errors.Is(err, errCaller) || now-last < complainEvery.Milliseconds() || !c.complained.CompareAndSwap(last, now) {
 		return
 	}
-	c.log.Warn("Redis fails; duplicates go to PostgreSQL, and nothing else changes", "error", err)
+	c.log.Warn("Redis fails; duplicates go to PostgreSQL, what leaves no claim (consumer.Remembered) is handled again, and nothing else changes", "error", err)
 }

@@ -22,6 +22,10 @@
 //   - late and future events, classes by arrival, replays and repairs are PostgreSQL's alone,
 //     and so are redrives, consumer.Do and consumer.Processor.Claim.
 //
+// Handlers of consumer.Router.AtLeastOnce with consumer.Remembered are the exception. They leave no claim, so that this
+// is the only memory of them: nothing is lost either, and what Redis does not know is handled again.
+// Their entries have values of their own, late and future events and classes by arrival included.
+//
 // What Redis itself must not do is answer with what nobody has written: two programs that write the
 // same keys otherwise than by this package are not protected from one another.
 //

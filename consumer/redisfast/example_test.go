@@ -10,6 +10,19 @@ import (
 	"github.com/onceward/onceward/consumer/redisfast"
 )
 
+// A count that may be off by a few leaves no claim, and with the memory of Redis what comes again is
+// mostly not counted again.
+func Example_remembered() {
+	count := func(router *consumer.Router, views interface {
+		Add(ctx context.Context, page string) error
+	}) {
+		router.AtLeastOnce("PageViewed", func(ctx context.Context, ev consumer.Event) error {
+			return views.Add(ctx, ev.AggregateID) // nil is what is remembered
+		}, consumer.Remembered)
+	}
+	_ = count
+}
+
 // The consumer works without Redis as it does with it; what is in Redis saves it
 // transactions.
 func Example() {

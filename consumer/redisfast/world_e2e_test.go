@@ -45,7 +45,8 @@ type world struct {
 	offset atomic.Int64
 	fail   atomic.Pointer[error] // of the handler
 	flaky  flaky
-	load   atomic.Bool // handlers are flaky
+	load   atomic.Bool  // handlers are flaky
+	seen   atomic.Int64 // handlers without a claim that have returned well
 }
 
 // asked counts what reaches the database: it is the tracer of the pool.
@@ -186,6 +187,18 @@ func (w *world) idle(group string, c consumer.Completed) *member {
 	m.cache, _ = c.(*redisfast.Cache)
 	m.Tx("Paid", insert)
 	m.Batch("Counted", consumer.BatchOptions{}, insert)
+	see := func(context.Context, consumer.Event) error {
+		if err := w.fail.Load(); err != nil {
+			return *err
+		}
+		w.seen.Add(1)
+		return nil
+	}
+	if c == nil {
+		m.AtLeastOnce("Seen", see)
+	} else {
+		m.AtLeastOnce("Seen", see, consumer.Remembered)
+	}
 	return m
 }
 

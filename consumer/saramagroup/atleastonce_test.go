@@ -14,8 +14,10 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/redisfast"
 	"github.com/onceward/onceward/consumer/saramagroup"
 )
 
@@ -24,7 +26,12 @@ import (
 const (
 	countedWait, countedDeath = 200, 400
 	countedDSN, countedFile   = "ONCEWARD_COUNTED_DSN", "ONCEWARD_COUNTED_FILE"
+	countedGroup              = "ONCEWARD_COUNTED_GROUP"
+	countedRedis              = "ONCEWARD_COUNTED_REDIS" // empty: nothing is remembered
 )
+
+// countedLanes is how many deliveries of a partition run at once in that process.
+const countedLanes = 4
 
 // counted is a member in a process of its own that dies without a word.
 func counted(brokers string) error {
@@ -42,6 +49,7 @@ func counted(brokers string) error {
 	}
 	var calls atomic.Int64
 	var offsets sync.Once
+	group := os.Getenv(countedGroup)
 	then := func() (err error) {
 		switch n := calls.Add(1); {
 		case n == countedDeath:
@@ -50,7 +58,7 @@ func counted(brokers string) error {
 			offsets.Do(func() {
 				for sum := int64(0); err == nil && sum < countedWait/8; {
 					var answer *sarama.OffsetFetchResponse
-					if answer, err = admin.ListConsumerGroupOffsets("billing", map[string][]int32{topic: {0, 1, 2}}); err == nil {
+					if answer, err = admin.ListConsumerGroupOffsets(group, map[string][]int32{topic: {0, 1, 2}}); err == nil {
 						sum = 0
 						for _, block := range answer.Blocks[topic] {
 							sum += max(block.Offset, 0)
@@ -61,13 +69,15 @@ func counted(brokers string) error {
 		}
 		return err
 	}
-	return counter{pool, os.Getenv(countedFile), 4, then}.run(ctx, strings.Split(brokers, ","))
+	return counter{pool, group, os.Getenv(countedRedis), os.Getenv(countedFile), countedLanes, then}.run(ctx, strings.Split(brokers, ","))
 }
 
 // counter is a member whose handler writes the place of each message into a file, and calls
 // then before it returns.
 type counter struct {
 	pool        *pgxpool.Pool
+	group       string
+	redis       string // that remembers what was handled; empty: none
 	file        string
 	concurrency int
 	then        func() error
@@ -80,7 +90,17 @@ func (c counter) run(ctx context.Context, brokers []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	p, err := consumer.New(ctx, consumer.Config{Group: "billing", DB: c.pool, Logger: log})
+	cfg := consumer.Config{Group: c.group, DB: c.pool, Logger: log}
+	var options []consumer.AtLeastOnceOption
+	if c.redis != "" {
+		fast, err := redisfast.New(redisfast.Config{Redis: redis.UniversalOptions{Addrs: []string{c.redis}}, Timeout: 2 * time.Second, Logger: log})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, fast.Close()) }()
+		cfg.Completed, options = fast, []consumer.AtLeastOnceOption{consumer.Remembered}
+	}
+	p, err := consumer.New(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -90,7 +110,7 @@ func (c counter) run(ctx context.Context, brokers []string) (err error) {
 			return err
 		}
 		return c.then()
-	})
+	}, options...)
 	return saramagroup.Run(ctx, brokers, r, saramagroup.Config{
 		Topics: []string{topic}, Insecure: true, Concurrency: c.concurrency, CommitInterval: 100 * time.Millisecond, SessionTimeout: 6 * time.Second, Logger: log,
 	})

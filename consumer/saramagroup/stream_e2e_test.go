@@ -125,9 +125,9 @@ func (s *stream) reaches(group string, partition int32, high int64, finished tim
 	}, time.Minute, 20*time.Millisecond, "partition %d to %d, finished %s", partition, high, finished)
 }
 
-func (s *stream) committed(partition int32) int64 {
+func (s *stream) committed(group string, partition int32) int64 {
 	s.t.Helper()
-	answer, err := s.admin.ListConsumerGroupOffsets("billing", map[string][]int32{topic: {partition}})
+	answer, err := s.admin.ListConsumerGroupOffsets(group, map[string][]int32{topic: {partition}})
 	require.NoError(s.t, err)
 	return answer.GetBlock(topic, partition).Offset
 }
@@ -164,7 +164,9 @@ func TestStreamTimeOnRealServers(t *testing.T) {
 	s.reaches("billing", 2, 1, late)
 	s.reaches("billing", 1, -1, late)
 	s.reaches("billing", 0, 9, late)
-	require.Eventually(t, func() bool { return s.committed(0) == 10 && s.committed(1) == 0 && s.committed(2) == 2 }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return s.committed("billing", 0) == 10 && s.committed("billing", 1) == 0 && s.committed("billing", 2) == 2
+	}, time.Minute, 20*time.Millisecond)
 	require.Eventually(t, func() bool {
 		for _, p := range (<-snapshots).Partitions {
 			if p.Lag() != 0 || p.Held != 0 {
@@ -201,7 +203,7 @@ func TestRetiredTopicIsNotAppliedAgain(t *testing.T) {
 	s.end(0, kgo.TryCommit)
 	stop := s.run("billing", nil)
 	s.reaches("billing", 0, 25, last)
-	require.Eventually(t, func() bool { return s.committed(0) == 26 }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return s.committed("billing", 0) == 26 }, time.Minute, 20*time.Millisecond)
 	stop()
 	for _, statement := range []string{
 		"UPDATE onceward.progress SET retired_at = now()", // outboxctl windows retire --topic

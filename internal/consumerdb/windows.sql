@@ -32,9 +32,9 @@ SELECT class, floor, late, replay, keyed, retired_at, old_until,
 FROM onceward.dedup_windows WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group;
 
 -- name: Registrations :many
--- Registrations reads when each class that is in use was registered, how many claims the group was made to forget, and which
--- tables these are: those of another database, or of a dump that was restored, have other oids.
-SELECT w.class, w.registered_at,
+-- Registrations reads when each class that is in use was registered, its window, how many claims the group was made to forget, and
+-- which tables these are: those of another database, or of a dump that was restored, have other oids.
+SELECT w.class, w.registered_at, (EXTRACT(epoch FROM w.time_window) OPERATOR(pg_catalog.*) 1000000)::bigint AS window_us,
   ((SELECT d.oid::pg_catalog.text FROM pg_catalog.pg_database d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
     OPERATOR(pg_catalog.||) '/' OPERATOR(pg_catalog.||) ('onceward.processed_events'::pg_catalog.regclass::pg_catalog.oid)::pg_catalog.text)::pg_catalog.text AS tables,
   (SELECT pg_catalog.count(*) FROM onceward.consumer_actions a

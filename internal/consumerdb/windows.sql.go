@@ -246,7 +246,7 @@ func (q *Queries) RegisterWindow(ctx context.Context, arg RegisterWindowParams) 
 }
 
 const registrations = `-- name: Registrations :many
-SELECT w.class, w.registered_at,
+SELECT w.class, w.registered_at, (EXTRACT(epoch FROM w.time_window) OPERATOR(pg_catalog.*) 1000000)::bigint AS window_us,
   ((SELECT d.oid::pg_catalog.text FROM pg_catalog.pg_database d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
     OPERATOR(pg_catalog.||) '/' OPERATOR(pg_catalog.||) ('onceward.processed_events'::pg_catalog.regclass::pg_catalog.oid)::pg_catalog.text)::pg_catalog.text AS tables,
   (SELECT pg_catalog.count(*) FROM onceward.consumer_actions a
@@ -257,12 +257,13 @@ FROM onceward.dedup_windows w WHERE w.consumer_group OPERATOR(pg_catalog.=) $1 A
 type RegistrationsRow struct {
 	Class        string
 	RegisteredAt time.Time
+	WindowUs     int64
 	Tables       string
 	Forgotten    int64
 }
 
-// Registrations reads when each class that is in use was registered, how many claims the group was made to forget, and which
-// tables these are: those of another database, or of a dump that was restored, have other oids.
+// Registrations reads when each class that is in use was registered, its window, how many claims the group was made to forget, and
+// which tables these are: those of another database, or of a dump that was restored, have other oids.
 func (q *Queries) Registrations(ctx context.Context, consumerGroup string) ([]RegistrationsRow, error) {
 	rows, err := q.db.Query(ctx, registrations, consumerGroup)
 	if err != nil {
@@ -275,6 +276,7 @@ func (q *Queries) Registrations(ctx context.Context, consumerGroup string) ([]Re
 		if err := rows.Scan(
 			&i.Class,
 			&i.RegisteredAt,
+			&i.WindowUs,
 			&i.Tables,
 			&i.Forgotten,
 		); err != nil {

@@ -25,6 +25,10 @@ type Life struct {
 	Registered time.Time
 	// Forgotten is how many claims an operator has made the group forget.
 	Forgotten int64
+	// Unclaimed: a handler has returned well, and no claim says so.
+	Unclaimed bool
+	// Window of the class, for which an event is remembered. A value does not say it.
+	Window time.Duration
 }
 
 // bound is how many bytes of a value say of which life, and which event, it is.
@@ -36,6 +40,6 @@ func Key(group string, id uuid.UUID) string { return group + ":" + id.String() }
 // Value is what is remembered of an event: 16 bytes for its life and its id, so that the answer to
 // another question is none to this one, and 16 for its content.
 func (l Life) Value(id uuid.UUID, f record.Fingerprint) string {
-	life := sha256.Sum256(fmt.Appendf(nil, "%x %q %q %q %q %d %d", id[:], l.History, l.Tables, l.Group, l.Class, l.Registered.UnixMicro(), l.Forgotten))
+	life := sha256.Sum256(fmt.Appendf(nil, "%x %q %q %q %q %d %d %t", id[:], l.History, l.Tables, l.Group, l.Class, l.Registered.UnixMicro(), l.Forgotten, l.Unclaimed))
 	return string(life[:bound]) + string(f[:])
 }

@@ -27,7 +27,7 @@ func (a all) value() string { return a.life.Value(a.event, a.content) }
 // change draws one part anew.
 func (a *all) change(t *rapid.T) {
 	text, n := rapid.SampledFrom(texts).Draw(t, "text"), rapid.IntRange(0, 2).Draw(t, "number")
-	switch rapid.IntRange(0, 7).Draw(t, "part") {
+	switch rapid.IntRange(0, 8).Draw(t, "part") {
 	case 0:
 		a.life.History = text
 	case 1:
@@ -44,6 +44,8 @@ func (a *all) change(t *rapid.T) {
 		a.event[15] = byte(n)
 	case 7:
 		a.content[15] = byte(n)
+	case 8:
+		a.life.Unclaimed = n > 0
 	}
 }
 
