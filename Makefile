@@ -89,7 +89,7 @@ fuzz: ## each fuzz test for FUZZTIME
 
 .PHONY: e2e
 e2e: ## tests on real servers; RUN='TestName' runs some
-	$(GO) test -tags e2e -count=1 -timeout $(LIMIT) $(E2E) $(if $(RUN),-run '$(RUN)')
+	$(GO) test -tags e2e -count=1 -parallel 3 -timeout $(LIMIT) $(E2E) $(if $(RUN),-run '$(RUN)')
 
 .PHONY: e2e-full
 e2e-full: ## the same with the long forms: what is run before an issue is closed

@@ -113,9 +113,9 @@ func (a *accounting) look() {
 			report("%s has the states %v and is no row", key, states[key])
 		}
 	}
-	for key := range a.said {
-		if _, there := a.rows[key]; there && len(a.read.of(key)) == 0 { // a row that is not is one of a history that is over
-			report("a command said of %s that it is published, and it is in no topic", key)
+	for key, said := range a.said {
+		if row, there := a.rows[key]; there && len(a.read.of(key)) == 0 { // a row that is not is one of a history that is over
+			report("a command said of %s (%s %s, seq %d) that it is published, and it is in no topic; it is %v now: %s %s", key, row.Kind, row.Aggregate, row.Seq, states[key], a.why(key), said)
 		}
 	}
 	clear(a.said)

@@ -73,14 +73,14 @@ type accounting struct {
 	read    *archive
 	quiet   int
 	found   []violation
-	said    map[string]bool // rows that a command called published, that are in no topic yet
-	refused string          // the last command that failed, and what it said
+	said    map[string]string // what a command said of rows that it called published, since the last quiet moment
+	refused string            // the last command that failed, and what it said
 }
 
 func newAccounting(t *testing.T, mode string, seed uint64, defect string) *accounting {
 	a := &accounting{
 		mode: mode, random: rand.New(rand.NewPCG(seed, 0xacc0)),
-		rows: map[string]accountRow{}, dropped: map[string]bool{}, loose: map[string]bool{}, again: map[string]bool{}, read: newArchive(), wide: mixedPartitions, made: map[string]bool{}, fates: map[string]string{}, said: map[string]bool{},
+		rows: map[string]accountRow{}, dropped: map[string]bool{}, loose: map[string]bool{}, again: map[string]bool{}, read: newArchive(), wide: mixedPartitions, made: map[string]bool{}, fates: map[string]string{}, said: map[string]string{},
 	}
 	a.lost, a.ghosts, a.causes = map[string]int{}, map[string]bool{}, map[string]string{}
 	a.arena = newArenaOn(t, accountServer(t, &a.histories, versions[seed%2]), 1, 6)

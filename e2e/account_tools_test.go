@@ -71,7 +71,9 @@ func (a *accounting) awaitEvent(s step) bool {
 	if ended == (life.Waited != "") {
 		a.found = append(a.found, violation{accountTrue, fmt.Sprintf("show --wait ended with %d, and says: %s", code, out)})
 	}
-	a.said[row.Key] = a.said[row.Key] || life.State == "published"
+	if life.State == "published" {
+		a.said[row.Key] = fmt.Sprintf("%s at %s", out, time.Since(a.nemesis.began).Round(time.Millisecond))
+	}
 	return true
 }
 
