@@ -185,6 +185,7 @@ func (m *mover) secondBegins() bool {
 	if !m.command(consumerMaintainerLogin, "windows", "adopt", s.name, "--from", time.Now().UTC().Add(-4*day).Format(time.DateOnly), "--class", "*", "--window", "1d") {
 		return false
 	}
+	m.registerReadings(s.name)
 	for _, r := range m.w.records() {
 		var headers []sarama.RecordHeader
 		for _, h := range r.Headers {

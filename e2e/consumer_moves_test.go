@@ -138,6 +138,7 @@ func newMover(t *testing.T, version string, seed uint64, server, defect string) 
 		require.True(t, m.command(consumerMaintainerLogin, "windows", "adopt", m.group, "--from", time.Now().UTC().Add(-4*day).Format(time.DateOnly), "--class", "*", "--window", "1d"))
 		m.counts["adopted"]++
 	}
+	m.registerReadings(m.group)
 	m.producer, err = sarama.NewSyncProducer(m.w.brokers, kafkaConfig())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = m.producer.Close() })

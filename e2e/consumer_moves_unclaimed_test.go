@@ -90,6 +90,13 @@ func (c *consumerProgram) see(ctx context.Context, ev consumer.Event) error {
 	return nil
 }
 
+// registerReadings makes the class of readings of a group that has begun with a class of all events, before
+// a member does: an event type does not become one by arrival.
+func (m *mover) registerReadings(group string) {
+	m.w.execute(`INSERT INTO onceward.dedup_windows (consumer_group, class, time_window, floor, keyed, bucket)
+		VALUES ($1, $2, $3, date_trunc('day', now(), 'UTC'), 'arrival', $3)`, group, readType, readWindow)
+}
+
 // unclaimed: every delivery of it may be handled.
 func (e *toldEvent) unclaimed() bool { return e.Type == seenType || e.Type == knownType }
 
