@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -56,10 +57,7 @@ func session(ctx context.Context, w *world) {
 		}
 		used.Release()
 		if d := differ(got, want); err == nil && len(d.more) > 0 {
-			found := "left in a session of the pool:"
-			for _, what := range slices.Compact(d.more) {
-				found += "\n+ " + what
-			}
+			found := strings.Join(append([]string{"left in a session of the pool:"}, slices.Compact(d.more)...), "\n+ ")
 			w.broken(w.applied-1, "once, undisturbed", found, d.advice(Session))
 		}
 	}

@@ -164,7 +164,7 @@ func TestExercisePasses(t *testing.T) {
 					return err
 				}
 			}
-			return ship(context.Background(), tx, ev, "sent")
+			return ship(context.WithoutCancel(ctx), tx, ev, "sent")
 		}),
 		"Tx, with a savepoint for what may fail": tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error {
 			err := pgx.BeginFunc(ctx, tx, func(inner pgx.Tx) error {
@@ -179,7 +179,7 @@ func TestExercisePasses(t *testing.T) {
 		"Tx, with the event's key for the provider": tx(func(ctx context.Context, p *process, tx pgx.Tx, ev consumer.Event) error {
 			return ship(ctx, tx, ev, p.bank.charge(ev.Key.String(), ev.AggregateID))
 		}),
-		"Tx, in the hope that nobody else writes": tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error {
+		"Tx, in the hope that nobody else writes": tx(func(ctx context.Context, _ *process, tx pgx.Tx, _ consumer.Event) error {
 			var n int
 			if err := tx.QueryRow(ctx, "SELECT n FROM total").Scan(&n); err != nil {
 				return err
