@@ -135,6 +135,9 @@ func TestGroupLettersAreListedAndShown(t *testing.T) {
 		require.Contains(t, out, "payload (billing, orders.order/0@0):\n{\"total\": 12}")
 		shown := decode[letters.GroupShown](t, fine(t, "dead", "show", "--side", "consumer", key.String(), "-o", "json"))
 		require.Len(t, shown.Letters, 2, "a KEY finds the letters of all groups")
+		require.Equal(t, append(shown.Letters[0].Next(), shown.Letters[1].Next()...), shown.Next, "one of them is discarded")
+		require.Len(t, shown.Next, 2)
+		require.Contains(t, out, "\nnext: `outboxctl dead redrive "+first.String()+" --group billing --reason \"…\"`\nor:   `outboxctl dead discard --side consumer "+first.String()+" --group billing --reason \"…\"`\n")
 		require.Equal(t, "A", string(shown.Letters[0].RecordKey))
 		require.Len(t, decode[letters.GroupShown](t, fine(t, "dead", "show", "--side", "consumer", key.String(), "--group", "mail", "-o", "json")).Letters, 1)
 		require.Contains(t, wrong(t, "dead", "show", "--side", "consumer", "orders.order/7@7"), "no group has a dead letter of orders.order/7@7")
@@ -204,7 +207,7 @@ func TestParkedLettersFollow(t *testing.T) {
 		require.Contains(t, fine(t, "dead", "list", "--side", "consumer", "--cause", "parked", "--state", "all"), behind.String())
 		require.Contains(t, fine(t, "dead", "list", "--side", "consumer", "--cause", "parked"), behind.String())
 		require.NotContains(t, fine(t, "dead", "list", "--side", "consumer", "--cause", "parked", "--state", "open"), behind.String())
-		require.Regexp(t, `state +parked\n`, fine(t, "dead", "show", "--side", "consumer", behind.String()))
+		require.Regexp(t, `state +parked\n(.*\n)*\nnext: .outboxctl dead show --side consumer `+regexp.QuoteMeta(first.String())+" --group billing.\n", fine(t, "dead", "show", "--side", "consumer", behind.String()))
 		require.Regexp(t, `state +open, 1 letter waits behind it\n`, fine(t, "dead", "show", "--side", "consumer", first.String()))
 		require.Contains(t, fine(t, "dead", "list", "--side", "consumer"), "\nletters wait behind what is listed: `outboxctl dead list --side consumer --state parked` has them\n")
 		before := " is parked: what is parked is not redriven; a member of group billing handles it, in order, as soon as " + first.String() + " is settled, the first letter of its key: " +

@@ -49,6 +49,7 @@ func printGroupLettersShown(p *page, r *letters.GroupShown) {
 		printGroupLetter(p, v)
 	}
 	printActions(p, r.Actions)
+	p.next(r.Next)
 	for _, v := range r.Letters {
 		if v.Payload != nil {
 			p.line("\npayload (%s, %s):", v.Group, v.Place)

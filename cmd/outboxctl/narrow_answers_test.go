@@ -117,7 +117,7 @@ func ofLetters() map[string]func(terminal.Screen) string {
 		"dead-discard":       written(became, printDecided),
 		"dead-refused":       written(&letters.Became{Problems: operator.Problems("letter " + longKey + " is discarded already: by " + who + ", because " + longWhy)}, printDecided),
 		"dead-list-consumer": written(&letters.GroupList{Letters: []letters.GroupLetter{group, brief}}, printGroupLetters),
-		"dead-show-consumer": written(&letters.GroupShown{Letters: []letters.WholeGroupLetter{{GroupLetter: group, TopicID: "q1Yd1vN2Q3mYw0x8g5dA4A", RecordKey: []byte(longID), Headers: json.RawMessage(`[["idempotency-key","cGF5bWVudHM6MDFhMjAxMDEtYTE0ZC03ZDAxLWFjYWMtMTcwMmE4NTAzYTlk"]]`), Tombstone: true}}, Actions: actions}, printGroupLettersShown),
+		"dead-show-consumer": written(&letters.GroupShown{Letters: []letters.WholeGroupLetter{{GroupLetter: group, TopicID: "q1Yd1vN2Q3mYw0x8g5dA4A", RecordKey: []byte(longID), Headers: json.RawMessage(`[["idempotency-key","cGF5bWVudHM6MDFhMjAxMDEtYTE0ZC03ZDAxLWFjYWMtMTcwMmE4NTAzYTlk"]]`), Tombstone: true}}, Actions: actions, Next: group.Next()}, printGroupLettersShown),
 		"dead-redrive":       written(&letters.GroupBecame{Action: "redrive", Letters: []letters.GroupOutcome{{Group: longGroup, Place: longPlace, Key: longKey, Outcome: states.OutcomePending, Detail: "no member of the group runs that has the partition"}}}, printRedriven),
 	}
 }

@@ -222,6 +222,9 @@ func TestListByState(t *testing.T) {
 	code, stdout, _ = call(t, "list", "--stuck", "1ms")
 	require.Equal(t, exitWrong, code, "what waits for its route is stuck too")
 	require.Regexp(t, third.String()+" +waiting", stdout)
+	fine(t, "pause", "--route", "shop.order", "--reason", "they move")
+	_, stdout, _ = call(t, "show", third.String())
+	require.Regexp(t, "route shop.order is paused by [^ ]+ since [-0-9: .Z]+ \\(they move\\), and `outboxctl resume --relay ctl --route shop.order` lets it go on", stdout)
 }
 
 // A relay whose snapshot is behind another's: what one of them still owes is

@@ -328,6 +328,7 @@ routes: [{match: {event_type: OrderSent}, topic: plain}, {topic: "{namespace}.{a
 		code, _, stderr := call(t, append(replay, old.String(), "--topic", "missing", "--brokers", brokers)...)
 		require.Equal(t, exitFailed, code)
 		require.Contains(t, stderr, "look up topic missing")
+		require.Contains(t, stderr, "`kafka-topics.sh --bootstrap-server "+brokers+" --create --topic missing`")
 	})
 }
 

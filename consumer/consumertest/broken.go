@@ -13,21 +13,29 @@ type Promise string
 const (
 	// Once: an event that is delivered has its effect, and is acknowledged.
 	Once Promise = "an event that is delivered has its effect"
+	// Session: what a delivery sets, locks or makes in its session of the database is gone
+	// with its transaction. The next delivery that gets the session knows nothing of it.
+	Session Promise = "a delivery leaves its session as it was"
+	// NewKey: another event with the same content is another event.
+	NewKey Promise = "a new key is a new event"
 	// Copies: five deliveries, one after the other, at once, and in two processes at
 	// once, are one effect.
 	Copies Promise = "five deliveries are one effect"
+	// Together: events that come together are applied each; of a batch only.
+	Together Promise = "events of one batch have each their effect"
 	// Crash: the process dies at any point of a delivery, is started again, and the event
 	// is delivered again.
 	Crash Promise = "a process may die at any point"
 	// Cut: the connection is cut at any point, the process goes on, and the event is
-	// delivered again.
+	// delivered again, out of another topic.
 	Cut Promise = "a connection may be cut at any point"
 	// Order: events of different aggregates come in any order.
 	Order Promise = "independent events come in any order"
+	// AtOnce: events of different aggregates are applied at the same moment, in two
+	// processes.
+	AtOnce Promise = "independent events may be applied at once"
 	// Restart: a process is started anew after each event, and old events come again.
 	Restart Promise = "a restart changes nothing"
-	// NewKey: another event with the same content is another event.
-	NewKey Promise = "a new key is a new event"
 	// RetryQueue: a copy comes out of another topic, [Service].RetryDelay later.
 	RetryQueue Promise = "a retry queue that comes back hours later adds nothing"
 	// AfterWindow: after the window of its class, when its claim is gone, a message is
@@ -98,6 +106,12 @@ func (d difference) String() string {
 // advice says what to look for, by the promise and by what differs.
 func (d difference) advice(p Promise) string {
 	switch {
+	case p == Session:
+		return "the next event that the pool gives this session to is applied under it. Say SET LOCAL, CREATE TEMP TABLE … ON COMMIT DROP, pg_advisory_xact_lock, and release what a connection of the pool was given."
+	case p == Together:
+		return "the handler of a batch has to apply every event that it is given."
+	case p == AtOnce:
+		return "one of them has overwritten what the other did, because it had read before. Let one statement read and write (SET n = n + 1), or lock what is read (SELECT … FOR UPDATE, pg_advisory_xact_lock). A mutex locks one process."
 	case p == Order:
 		return "the effect depends on which event came before. Take what it needs from the event itself; compare versions within one aggregate, never over all of them."
 	case p == RetryQueue:
@@ -107,7 +121,7 @@ func (d difference) advice(p Promise) string {
 	case len(d.less) == 0:
 		return "an effect was made again. What a handler writes with its tx is made once; what it does beside it is not: through the pool or another connection, before Do, after a COMMIT of its own, in a goroutine, at a provider. Use tx, or outbox.Enqueue with it; for what lies outside this database consumer.Fence, giving the provider Call.Key. And Config.Group must be the same in every process."
 	case len(d.more) == 0:
-		return "the event counts as applied, and its effect is not there: the handler returned nil without it. Look for an error that is not returned, a goroutine that is not waited for, a COMMIT in the middle, and for what it remembers in memory of an attempt that was rolled back."
+		return "the event counts as applied, and its effect is not there: the handler returned nil without it. Look for an error that is not returned, a goroutine that is not waited for, a COMMIT in the middle, and for what it remembers of an attempt that was rolled back, in memory or by a statement beside its tx."
 	}
 	return "the effect is another one than that of one delivery: it depends on memory of the process, or on which attempt made it. Keep counters in the database, and take the result of an effect from Receipt.Result, which is the same at every attempt."
 }

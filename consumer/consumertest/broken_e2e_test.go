@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,12 +23,13 @@ var broken = map[string]struct {
 	shop   shop
 	breaks []consumertest.Promise // at least these
 	found  string                 // in one of the reports
+	full   bool                   // of E2E_FULL=1: another breaks the same in the same way
 }{
 	"the effect on another connection": {
 		shop: shop{handle: tx(func(ctx context.Context, p *process, _ pgx.Tx, ev consumer.Event) error {
 			return ship(ctx, p.db, ev, "sent")
 		})},
-		breaks: []consumertest.Promise{consumertest.Crash, consumertest.Cut}, found: "+ o-",
+		full: true, breaks: []consumertest.Promise{consumertest.Crash, consumertest.Cut}, found: "+ o-",
 	},
 	"the effect before the transaction": {
 		shop: shop{handle: fn(func(ctx context.Context, p *process, ev consumer.Event) error {
@@ -37,7 +39,7 @@ var broken = map[string]struct {
 			_, err := consumer.Do(ctx, p.processor, ev, func(context.Context, pgx.Tx) (int, error) { return 0, nil })
 			return err
 		})},
-		breaks: []consumertest.Promise{consumertest.Crash, consumertest.Cut}, found: "+ o-",
+		full: true, breaks: []consumertest.Promise{consumertest.Crash, consumertest.Cut}, found: "+ o-",
 	},
 	"its own commit": {
 		shop: shop{handle: tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error {
@@ -74,7 +76,17 @@ var broken = map[string]struct {
 			}
 			return ship(ctx, tx, ev, "sent")
 		})},
-		breaks: []consumertest.Promise{consumertest.Cut}, found: "- o-",
+		full: true, breaks: []consumertest.Promise{consumertest.Cut}, found: "- o-",
+	},
+	"a deduplication beside the transaction": {
+		shop: shop{handle: tx(func(ctx context.Context, p *process, tx pgx.Tx, ev consumer.Event) error {
+			tag, err := p.db.Exec(ctx, "INSERT INTO seen VALUES ($1) ON CONFLICT DO NOTHING", ev.Key.String())
+			if err != nil || tag.RowsAffected() == 0 {
+				return err
+			}
+			return ship(ctx, tx, ev, "sent")
+		})},
+		breaks: []consumertest.Promise{consumertest.Crash, consumertest.Cut}, found: "by a statement beside its tx",
 	},
 	"an error that is swallowed": {
 		shop: shop{handle: tx(func(ctx context.Context, p *process, _ pgx.Tx, ev consumer.Event) error {
@@ -90,11 +102,18 @@ var broken = map[string]struct {
 		})},
 		breaks: []consumertest.Promise{consumertest.Crash, consumertest.Cut}, found: "+ charge for o-",
 	},
+	"a key of the message's place for the provider": {
+		shop: shop{handle: fn(func(ctx context.Context, p *process, ev consumer.Event) error {
+			_, err := consumer.Fence(ctx, p.processor, ev, charge(p, ev, func(consumer.Call) string { return ev.Source.String() }))
+			return err
+		})},
+		breaks: []consumertest.Promise{consumertest.Cut}, found: "out of a retry queue",
+	},
 	"a provider without a fence": {
 		shop: shop{handle: tx(func(ctx context.Context, p *process, tx pgx.Tx, ev consumer.Event) error {
 			return ship(ctx, tx, ev, p.bank.charge(rand.Text(), ev.AggregateID))
 		})},
-		breaks: []consumertest.Promise{consumertest.Crash, consumertest.Cut}, found: "+ charge for o-",
+		full: true, breaks: []consumertest.Promise{consumertest.Crash, consumertest.Cut}, found: "+ charge for o-",
 	},
 	"a counter in memory": {
 		shop: shop{handle: tx(func(ctx context.Context, p *process, tx pgx.Tx, ev consumer.Event) error {
@@ -125,6 +144,40 @@ var broken = map[string]struct {
 			return err
 		})},
 		breaks: []consumertest.Promise{consumertest.Order}, found: "which event came before",
+	},
+	"read, added and written": {
+		shop: shop{handle: tx(func(ctx context.Context, _ *process, tx pgx.Tx, _ consumer.Event) error {
+			var n int
+			if err := tx.QueryRow(ctx, "SELECT n FROM total").Scan(&n); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, "UPDATE total SET n = $1", n+1)
+			return err
+		})},
+		breaks: []consumertest.Promise{consumertest.AtOnce}, found: "before its COMMIT number 1",
+	},
+	"the last of a batch": {
+		shop: shop{handle: func(_ *process, r *consumer.Router) {
+			r.BatchSet("Placed", consumer.BatchOptions{}, func(ctx context.Context, tx pgx.Tx, evs []consumer.Event) error {
+				return ship(ctx, tx, evs[len(evs)-1], "sent")
+			})
+		}},
+		breaks: []consumertest.Promise{consumertest.Together}, found: "3 events together, undisturbed",
+	},
+	"what stays in the session": {
+		shop: shop{handle: tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error {
+			for _, sql := range []string{
+				"SET statement_timeout = '50s'", "SELECT pg_advisory_lock(hashtext($1))", "CREATE TEMP TABLE IF NOT EXISTS work (id text)",
+				"LISTEN shipped", "CLOSE ALL", "DECLARE c CURSOR WITH HOLD FOR SELECT 1",
+			} {
+				if _, err := tx.Exec(ctx, sql, []any{ev.AggregateID}[:strings.Count(sql, "$")]...); err != nil {
+					return err
+				}
+			}
+			return ship(ctx, tx, ev, "sent")
+		})},
+		breaks: []consumertest.Promise{consumertest.Session},
+		found:  "+ LISTEN shipped\n            + an advisory lock\n            + the cursor c\n            + the setting statement_timeout\n            + the temporary table work",
 	},
 	"the effect in a goroutine": {
 		shop: shop{handle: tx(func(ctx context.Context, p *process, _ pgx.Tx, ev consumer.Event) error {
@@ -162,6 +215,9 @@ var broken = map[string]struct {
 func TestExercise(t *testing.T) {
 	for name, tc := range broken {
 		t.Run(name, func(t *testing.T) {
+			if tc.full && !full {
+				t.Skip("E2E_FULL=1 runs it")
+			}
 			t.Parallel()
 			report, err := consumertest.Check(t.Context(), tc.shop.service(t))
 			require.NoError(t, err)

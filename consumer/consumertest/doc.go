@@ -23,13 +23,15 @@
 // answer lost, so that every point is met: before the claim, behind it, behind the
 // handler, before the commit, a commit of unknown outcome, and after it. Statements are
 // counted, not named, so that it holds for handlers of Router.Tx, Batch, BatchSet and
-// Func alike.
+// Func alike. Two events at the same moment meet at each COMMIT: one is held before it
+// until the other has ended, or waits for a lock.
 //
 // # What is not
 //
 // Nothing is cut between two calls of a provider without a statement in between, and a
-// fake of a provider fails only as its test lets it. A race that needs a certain moment
-// may pass unseen. What passes is a test that has not failed, and no proof.
+// fake of a provider fails only as its test lets it. A statement fails by a lost connection,
+// and not by a deadlock or a constraint. A race that needs another moment than a COMMIT may
+// pass unseen. What passes is a test that has not failed, and no proof.
 //
 // # Ownership and failures
 //

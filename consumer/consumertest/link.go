@@ -19,9 +19,10 @@ var errCut = errors.New("consumertest has cut the connection")
 
 // fault is what is to happen at a statement.
 type fault struct {
-	at     int  // which statement, counted from 1; 0: none
-	answer bool // the server runs it, and its answer is lost; else it is not sent
-	crash  bool // all connections are cut, and there are no new ones; else only this one
+	at     int    // which statement, counted from 1; 0: none
+	answer bool   // the server runs it, and its answer is lost; else it is not sent
+	crash  bool   // all connections are cut, and there are no new ones; else only this one
+	hold   func() // nil, or nothing is cut: the at-th COMMIT is sent when this has returned
 }
 
 // network stands between one process and its database: it counts the statements of the
@@ -126,6 +127,14 @@ func (n *network) passes(l *link, statement string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.statements = append(n.statements, called(statement))
+	if hold := n.fault.hold; hold != nil {
+		if called(statement) == commit && count(n.statements, commit) == n.fault.at {
+			n.mu.Unlock()
+			hold()
+			n.mu.Lock()
+		}
+		return !n.dead
+	}
 	if len(n.statements) != n.fault.at || n.dead {
 		return !n.dead
 	}
@@ -138,6 +147,18 @@ func (n *network) passes(l *link, statement string) bool {
 	n.struck = "before " + place
 	n.strike(l)
 	return false
+}
+
+// commit is what reports call a COMMIT.
+const commit = "COMMIT"
+
+func count(statements []string, name string) (times int) {
+	for _, s := range statements {
+		if s == name {
+			times++
+		}
+	}
+	return times
 }
 
 // Write implements net.Conn.

@@ -99,6 +99,24 @@ func TestFaultStrikesAtOneStatement(t *testing.T) {
 	}
 }
 
+// TestHoldsACommit: the one that was asked for, and no other; nothing is cut.
+func TestHoldsACommit(t *testing.T) {
+	n := &network{links: make(map[*link]struct{})}
+	var held []int
+	n.arm(fault{at: 2, hold: func() {
+		n.mu.Lock() // others go on
+		defer n.mu.Unlock()
+		held = append(held, len(n.statements))
+	}})
+	for _, statement := range []string{"BEGIN", "commit", "begin", "SELECT 1", "COMMIT", "COMMIT"} {
+		require.True(t, n.passes(nil, statement))
+	}
+	require.Equal(t, []int{5}, held)
+	struck, statements := n.disarm()
+	require.Empty(t, struck)
+	require.Len(t, statements, 6)
+}
+
 func TestStatementsHaveNames(t *testing.T) {
 	for sql, want := range map[string]string{
 		"begin isolation level read committed;\nSET LOCAL x = 1": "BEGIN",

@@ -111,6 +111,8 @@ func (w *world) settle(ctx context.Context, n int, how string, recs []record.Rec
 			return ended
 		case ctx.Err() != nil:
 			w.err = fmt.Errorf("deliver event %d: %w", n, ctx.Err())
+		case errors.Is(ended[at].Err, consumer.ErrHandlerTimeout): // each time would take as long
+			w.broken(n, how, ended[at].Err.Error(), "find out what it waits for: a connection of the pool that was never given back (rows that are not closed), a lock or a channel that an earlier delivery has kept.")
 		case times == maxDeliveries:
 			why := "it is still " + ended[at].Outcome.String()
 			if ended[at].Err != nil {

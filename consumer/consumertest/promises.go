@@ -15,19 +15,23 @@ import (
 // scenes try the promises, in this order. Those that are not fresh go on in the world of the
 // one before, if that was kept there.
 var scenes = []struct {
-	promise, needs Promise // what needs no broken one would tell nothing new
-	fresh          bool
-	try            func(ctx context.Context, w *world)
+	promise Promise
+	needs   []Promise // what needs a broken one would tell nothing new
+	fresh   bool
+	try     func(ctx context.Context, w *world)
 }{
-	{Once, "", true, once},
-	{Copies, Once, true, copies},
-	{Crash, Once, false, func(ctx context.Context, w *world) { interrupted(ctx, w, true) }},
-	{Cut, Once, false, func(ctx context.Context, w *world) { interrupted(ctx, w, false) }},
-	{Order, Once, false, order},
-	{Restart, Once, false, restarted},
-	{NewKey, Once, false, newKey},
-	{RetryQueue, Restart, true, retryQueue},
-	{AfterWindow, Restart, true, afterWindow},
+	{Once, nil, true, once},
+	{Session, nil, false, session},
+	{NewKey, nil, false, newKey},
+	{Copies, nil, true, copies},
+	{Together, nil, false, together},
+	{Crash, []Promise{Together}, false, func(ctx context.Context, w *world) { interrupted(ctx, w, true) }},
+	{Cut, []Promise{Together}, false, func(ctx context.Context, w *world) { interrupted(ctx, w, false) }},
+	{Order, nil, false, order},
+	{AtOnce, []Promise{Together, Order}, false, atOnce},
+	{Restart, nil, false, restarted},
+	{RetryQueue, []Promise{Together, Restart}, false, retryQueue},
+	{AfterWindow, []Promise{Together, Restart}, false, afterWindow},
 }
 
 // run tries the promises.
@@ -36,10 +40,10 @@ func (e *exercise) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, w.close(ctx)) }()
 	failed := make(map[Promise]bool)
 	for _, s := range scenes {
-		if failed[Once] || failed[s.needs] {
+		if failed[Once] || slices.ContainsFunc(s.needs, func(p Promise) bool { return failed[p] }) {
 			continue
 		}
-		if s.fresh || w.err != nil {
+		if s.fresh || w.err != nil || w.late {
 			if err = w.close(ctx); err != nil {
 				return err
 			}
@@ -61,8 +65,11 @@ func (e *exercise) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// few is how many events a scene needs that cuts nothing.
-const few = 5
+// How many events the scenes need that cut nothing.
+const (
+	ordered = 5 // of order
+	few     = 3 // of those that show what they show with one, each
+)
 
 // once delivers events one after the other, undisturbed, and keeps what they leave.
 func once(ctx context.Context, w *world) {
@@ -74,8 +81,9 @@ func once(ctx context.Context, w *world) {
 		w.apply(ctx, n, how, recs)
 		if n == 0 && w.err == nil {
 			w.measure(recs[0])
-			events = 3 + 2*w.cuts + 2*few + 1 // of the scenes that share a world
+			events = w.needed()
 		}
+		w.next(1)
 		w.reference = append(w.reference, w.effects(ctx))
 		if differ(w.reference[n], w.reference[n+1]).none() {
 			w.broken(n, how, "Effects reads the same lines as before", "let Effects read what the handler does. Where it does, that is not done when the handler returns nil: look for a goroutine that is not waited for, and for an error that is not returned.")
@@ -92,9 +100,34 @@ func (w *world) measure(rec record.Record) {
 	}
 	w.size = 1
 	if w.process.router.Peek(rec).Batch != nil {
-		w.size = 3
+		w.size = few
 	}
 	w.cuts = w.size * (2*w.size*len(w.report.Statements) + 1)
+}
+
+// needed is how many events the scenes take that share a world, in their order.
+func (w *world) needed() int {
+	return few + w.size + 2*w.cuts + ordered + 2*w.size*count(w.report.Statements, commit) + few + few + few
+}
+
+// set takes so many events as are delivered together, and returns the last with its records.
+func (w *world) set() (last int, recs []record.Record) {
+	for range w.size {
+		last = w.next(1)
+		recs = append(recs, w.records(last)...)
+	}
+	return last, recs
+}
+
+// retried are the records as they come out of a retry queue.
+func (w *world) retried(recs []record.Record) []record.Record {
+	recs = slices.Clone(recs)
+	for i := range recs {
+		recs[i].Source = record.Source{Topic: topic + ".retry", Offset: w.offset}
+		recs[i].Headers = append(slices.Clone(recs[i].Headers), record.Header{Name: "retry-count", Value: []byte("1")})
+		w.offset++
+	}
+	return recs
 }
 
 // copies delivers an event five times: one after the other, at once, and at once to two
@@ -130,22 +163,28 @@ func copies(ctx context.Context, w *world) {
 	w.err = errors.Join(w.err, other.stop())
 }
 
+// together delivers the events of a batch, undisturbed.
+func together(ctx context.Context, w *world) {
+	if w.size == 1 {
+		return
+	}
+	how := fmt.Sprintf("%d events together, undisturbed", w.size)
+	n, recs := w.set()
+	w.apply(ctx, n, how, recs)
+	w.expect(ctx, n, how)
+}
+
 // interrupted cuts one delivery after the other at each of its statements, before the
 // server gets it and behind that, and delivers the events again. Crash: the process dies
 // of it, at last when a delivery has ended.
 func interrupted(ctx context.Context, w *world, crash bool) {
-	what, then := "the connection was cut ", "; the process went on, and the message came again"
+	what, then := "the connection was cut ", "; the process went on, and the message came again, out of a retry queue"
 	if crash {
 		what, then = "the process died ", "; it was started again, and the message came again"
 	}
 	over := false
 	for at := 0; !over && w.err == nil && at*w.size < w.cuts; at++ {
-		var recs []record.Record
-		var n int
-		for range w.size {
-			n = w.next(1)
-			recs = append(recs, w.records(n)...)
-		}
+		n, recs := w.set()
 		p := w.process
 		p.network.arm(fault{at: 1 + at/2, answer: at%2 == 1, crash: crash})
 		p.deliver(ctx, recs...)
@@ -156,6 +195,8 @@ func interrupted(ctx context.Context, w *world, crash bool) {
 		if crash {
 			p.network.kill()
 			w.restart(ctx)
+		} else {
+			recs = w.retried(recs)
 		}
 		w.bury(ctx, p)
 		w.apply(ctx, n, what+struck+then, recs)
@@ -165,8 +206,8 @@ func interrupted(ctx context.Context, w *world, crash bool) {
 
 // order delivers events in another order, and some of them again in between.
 func order(ctx context.Context, w *world) {
-	first := w.next(few)
-	how := fmt.Sprintf("events %d to %d in the order +3, +1, +3 again, +4, +0, +1 again, +2, +4 again", first, first+few-1)
+	first := w.next(ordered)
+	how := fmt.Sprintf("events %d to %d in the order +3, +1, +3 again, +4, +0, +1 again, +2, +4 again", first, first+ordered-1)
 	for _, n := range []int{3, 1, 3, 4, 0, 1, 2, 4} {
 		w.apply(ctx, first+n, how, w.records(first+n))
 	}
@@ -190,8 +231,11 @@ func restarted(ctx context.Context, w *world) {
 // newKey delivers another event that differs from one in its key alone.
 func newKey(ctx context.Context, w *world) {
 	const how = "once, and another event that differs in nothing but its key"
-	n := w.next(1)
-	w.apply(ctx, n, how, w.records(n))
+	if w.applied == 0 {
+		n := w.next(1)
+		w.apply(ctx, n, how, w.records(n))
+	}
+	n := w.applied - 1
 	other := w.events[n]
 	other.Key = w.key(len(w.events))
 	w.apply(ctx, n, how, []record.Record{w.record(&other)})
@@ -203,34 +247,32 @@ func newKey(ctx context.Context, w *world) {
 	}
 }
 
-// retryQueue delivers a copy of the first event that was in another topic meanwhile.
+// retryQueue delivers a copy of an event that was in another topic meanwhile.
 func retryQueue(ctx context.Context, w *world) {
-	w.next(3)
-	recs := w.records(0, 1, 2)
-	w.apply(ctx, 0, "once, undisturbed", recs)
+	n := w.next(few)
+	recs := w.records(n, n+1, n+2)
+	w.apply(ctx, n, "once, undisturbed", recs)
 	class, window := w.window(ctx)
 	delay := window
 	if w.RetryDelay > 0 {
 		delay = w.RetryDelay
 	}
-	w.pass(ctx, class, window, delay)
+	w.pass(ctx, n, class, window, delay)
+	w.late = delay > window
 	if w.err != nil {
 		return
 	}
-	again := recs[0]
-	again.Source = record.Source{Topic: topic + ".retry"}
-	again.Headers = append(slices.Clone(again.Headers), record.Header{Name: "retry-count", Value: []byte("1")})
 	how := fmt.Sprintf("once, and out of a retry queue %s later; class %q has a window of %s", delay, class, window)
-	w.settle(ctx, 0, how, []record.Record{again})
-	w.expect(ctx, 0, how)
+	w.settle(ctx, n, how, w.retried(recs[:1]))
+	w.expect(ctx, n, how)
 }
 
 // afterWindow delivers messages again that the group has finished, when their claims are
 // gone.
 func afterWindow(ctx context.Context, w *world) {
-	w.next(3)
-	recs := w.records(0, 1, 2)
-	w.apply(ctx, 0, "once, undisturbed", recs)
+	n := w.next(few)
+	recs := w.records(n, n+1, n+2)
+	w.apply(ctx, n, "once, undisturbed", recs)
 	if w.err != nil {
 		return
 	}
@@ -242,7 +284,7 @@ func afterWindow(ctx context.Context, w *world) {
 	w.err = err
 	class, window := w.window(ctx)
 	how := fmt.Sprintf("once, and again %s later from the same place of the topic; class %q has a window of %s", window+time.Hour, class, window)
-	w.pass(ctx, class, window, window+time.Hour)
-	w.settle(ctx, 0, how, recs)
-	w.expect(ctx, 0, how)
+	w.pass(ctx, n, class, window, window+time.Hour)
+	w.settle(ctx, n, how, recs)
+	w.expect(ctx, n, how)
 }

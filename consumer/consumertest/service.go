@@ -85,9 +85,9 @@ type Report struct {
 	Events int
 }
 
-// Check is [Exercise] for who is no test. Where the first promise is broken, [Once], the
-// others are not tried; where [Restart] is, those that come hours later are not. The error
-// is of the server or of the service's functions.
+// Check is [Exercise] for who is no test. Where a promise is broken, those that would fail for
+// the same reason are not tried: all others behind [Once], what comes hours later behind
+// [Restart]. The error is of the server or of the service's functions.
 func Check(ctx context.Context, s Service) (report Report, err error) {
 	if s.Start == nil || s.Event == nil || s.Effects == nil {
 		return report, errors.New("check the service: Start, Event and Effects are required")

@@ -124,6 +124,7 @@ type world struct {
 	process  *process
 	applied  int   // how many events are, the first ones
 	offset   int64 // of the next record
+	late     bool  // other events come too late here, since time has passed
 	err      error // the first failure
 }
 
@@ -253,13 +254,13 @@ func (w *world) window(ctx context.Context) (class string, window time.Duration)
 	return classes[at].Pattern, classes[at].Window
 }
 
-// pass lets so much time pass since the first event, as retention shows it: the floor
+// pass lets so much time pass since event n, as retention shows it: the floor
 // rises, and beyond the window claims and ended effects are gone.
-func (w *world) pass(ctx context.Context, class string, window, passed time.Duration) {
+func (w *world) pass(ctx context.Context, n int, class string, window, passed time.Duration) {
 	if w.err != nil {
 		return
 	}
-	floor := w.events[0].Key.Time().Add(passed - window)
+	floor := w.events[n].Key.Time().Add(passed - window)
 	w.exec(ctx, "UPDATE onceward.dedup_windows SET floor = $1 WHERE class OPERATOR(pg_catalog.=) $2", floor, class)
 	if passed > window {
 		w.exec(ctx, "DELETE FROM onceward.processed_events")

@@ -23,7 +23,7 @@ var checkers = map[string]func(*testing.T, houserules.Block){
 	"text":    isPrinted,
 	"sql":     isRun,
 	"go": func(t *testing.T, b houserules.Block) {
-		isPartOf(t, b, "*/example_test.go", "*/*/example_test.go", "examples/*/*.go")
+		isPartOf(t, b, "*/example_test.go", "*/*/example_test.go", "*/*/*/example_test.go", "examples/*/*.go")
 	},
 	"python": func(t *testing.T, b houserules.Block) { isPartOf(t, b, "examples/*/*.py") },
 	"java":   func(t *testing.T, b houserules.Block) { isRun(t, b); compiles(t, b) },

@@ -12,7 +12,7 @@ import (
 )
 
 // published are the folders of the modules that others can require.
-var published = []string{".", "outbox", "outbox/outboxotel"}
+var published = []string{".", "outbox", "outbox/outboxotel", "consumer/consumertest/pgtest"}
 
 // TestEveryDependencyHasAReason: the table of ADR 25 names what our modules require
 // directly and is not ours, all of it and nothing else.

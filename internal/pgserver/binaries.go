@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/onceward/onceward/internal/cachedir"
 	"github.com/onceward/onceward/internal/process"
 )
 
@@ -130,8 +131,9 @@ func obtain(ctx context.Context, version string) (Binaries, error) {
 	return fetched, nil
 }
 
-// advice says how to install a major version by hand.
+// advice says how to have a major version without this download.
 func advice(major int) string {
-	return fmt.Sprintf("install them: Debian and Ubuntu `apt-get install postgresql-%[1]d`, "+
-		"macOS `brew install postgresql@%[1]d`; or put a PostgreSQL's pg_config into PATH", major)
+	return fmt.Sprintf("install them: Debian and Ubuntu `apt-get install postgresql-%[1]d`, macOS `brew install postgresql@%[1]d`; "+
+		"or put a PostgreSQL's pg_config into PATH; or let %[2]s name a mirror of Maven Central; "+
+		"or let %[3]s be a folder that was filled where the download works", major, Repository, cachedir.Variable)
 }

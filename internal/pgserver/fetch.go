@@ -3,7 +3,9 @@ package pgserver
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +22,10 @@ var releases = map[int]embedded.PostgresVersion{
 	17: embedded.V17,
 	18: embedded.V18,
 }
+
+// Repository is the environment variable with the URL of a mirror of Maven Central, from
+// which archives are downloaded in its place. It may have a user and a password.
+const Repository = "TESTSERVER_REPOSITORY"
 
 // extracted is the beginning of the error that the library's Start returns
 // when initdb fails, which it runs right after it has extracted everything.
@@ -64,8 +70,16 @@ func extract(release embedded.PostgresVersion, dir string) error {
 		return fmt.Errorf("make a folder for the archive: %w", err)
 	}
 	defer os.RemoveAll(scratch) //nolint:errcheck // a rest in the temporary folder does no harm
+	config := embedded.DefaultConfig()
+	mirror, err := mirror()
+	if err != nil {
+		return err
+	}
+	if mirror != nil {
+		config = config.BinaryRepositoryURL(mirror.String())
+	}
 	var log bytes.Buffer
-	err = embedded.NewDatabase(embedded.DefaultConfig().
+	err = embedded.NewDatabase(config.
 		Version(release).
 		Port(0).
 		CachePath(filepath.Join(scratch, "archive")).
@@ -79,7 +93,23 @@ func extract(release embedded.PostgresVersion, dir string) error {
 		return fmt.Errorf("initdb took %q for a locale; the extraction cannot be told from a start", noLocale)
 	case strings.HasPrefix(err.Error(), extracted):
 		return nil
+	case mirror != nil:
+		return fmt.Errorf("download from the %s and extract: %s", Repository, strings.ReplaceAll(err.Error(), mirror.String(), mirror.Redacted()))
 	default:
 		return fmt.Errorf("download and extract: %w", err)
 	}
+}
+
+// mirror returns what [Repository] says; nil: nothing.
+func mirror() (*url.URL, error) {
+	text := os.Getenv(Repository)
+	if text == "" {
+		return nil, nil //nolint:nilnil // there need not be one
+	}
+	mirror, err := url.Parse(strings.TrimRight(text, "/"))
+	if err != nil || mirror.Scheme != "http" && mirror.Scheme != "https" || mirror.Host == "" {
+		// Neither the text nor the error is told: there may be a password in both.
+		return nil, errors.New(Repository + " is no URL; want one such as https://maven.example.com/central, below which io/zonky/test/postgres is")
+	}
+	return mirror, nil
 }

@@ -57,7 +57,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	}
 	s := &Server{folder: dir, binaries: binaries, detached: opts.Detached}
 	if err := s.first(ctx, opts.Settings); err != nil {
-		return nil, errors.Join(fmt.Errorf("start PostgreSQL %d: %w", binaries.Major, err), s.release(), dir.discard())
+		return nil, errors.Join(fmt.Errorf("start PostgreSQL %d: %w", binaries.Major, err), s.release(), dir.discard(), dir.refused(err))
 	}
 	return s, nil
 }

@@ -25,7 +25,7 @@ func Unprivileged() (*User, error) {
 	}
 	account, err := user.Lookup(unprivileged)
 	if err != nil {
-		return nil, fmt.Errorf("look up the account %q, as which root runs servers: %w", unprivileged, err)
+		return nil, fmt.Errorf("look up the account %q, as which root runs servers (make it, or run this as an ordinary user): %w", unprivileged, err)
 	}
 	uid, err := strconv.ParseUint(account.Uid, 10, 32)
 	if err != nil {

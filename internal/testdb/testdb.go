@@ -56,6 +56,13 @@ func New(t *testing.T, version string) *pgxpool.Pool {
 	return pool
 }
 
+// DSN returns that of the superuser, in the database postgres of the package's server of
+// the major version, for what makes databases of its own there.
+func DSN(t *testing.T, version string) string {
+	t.Helper()
+	return start(t, version).DSN("postgres")
+}
+
 // Own returns a server of the test's own, which it may stop or break, and a pool over
 // it. Both end with the test.
 func Own(t *testing.T, options pgserver.Options) (*pgserver.Server, *pgxpool.Pool) {

@@ -14,6 +14,7 @@ import (
 	"github.com/onceward/onceward/internal/operator/claims"
 	"github.com/onceward/onceward/internal/operator/fences"
 	"github.com/onceward/onceward/internal/operator/kafka"
+	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
@@ -70,17 +71,18 @@ func (r *Life) AsOf(v Account) *time.Time {
 // Account is what one relay's account says of the row. Known is false
 // until its first start has ended.
 type Account struct {
-	Relay       string     `json:"relay"`
-	Slot        string     `json:"slot"`
-	Known       bool       `json:"known"`
-	State       string     `json:"state"` // parked, discarded, waiting, before, gap, given-up, published or pending
-	Gap         *uuid.UUID `json:"gap,omitempty"`
-	Filled      string     `json:"partition_filled,omitempty"` // the event's partition, where that makes the gap
-	Published   bool       `json:"published"`
-	PublishedAt *time.Time `json:"snapshot_at"`
-	Why         string     `json:"why"`
-	Disagrees   bool       `json:"disagrees,omitempty"` // with the topic, which does not have the event
-	Moved       bool       `json:"moved,omitempty"`     // the relay has run on another system, and nothing here proves what it published
+	Relay       string          `json:"relay"`
+	Slot        string          `json:"slot"`
+	Known       bool            `json:"known"`
+	State       string          `json:"state"` // parked, discarded, waiting, before, gap, given-up, published or pending
+	Gap         *uuid.UUID      `json:"gap,omitempty"`
+	Filled      string          `json:"partition_filled,omitempty"` // the event's partition, where that makes the gap
+	Published   bool            `json:"published"`
+	PublishedAt *time.Time      `json:"snapshot_at"`
+	Why         string          `json:"why"`
+	Paused      []relays.Rested `json:"paused_routes,omitempty"` // of the relay, where the event waits for its route
+	Disagrees   bool            `json:"disagrees,omitempty"`     // with the topic, which does not have the event
+	Moved       bool            `json:"moved,omitempty"`         // the relay has run on another system, and nothing here proves what it published
 }
 
 // Letter is a dead letter of the event or of a replay of it.
@@ -216,18 +218,40 @@ func (r *Life) readRow(ctx context.Context, q *outboxdb.Queries, key operator.Na
 	if row.Traceparent != nil {
 		r.Row.Traceparent = *row.Traceparent
 	}
-	relays, err := q.AccountOf(ctx, outboxdb.AccountOfParams{ID: row.ID, TxID: row.TxID, Seq: row.Seq})
+	accounts, err := q.AccountOf(ctx, outboxdb.AccountOfParams{ID: row.ID, TxID: row.TxID, Seq: row.Seq})
 	if err != nil {
 		return err
 	}
-	for _, v := range relays {
+	for _, v := range accounts {
 		r.Relays = append(r.Relays, Account{
 			Relay: v.Relay, Slot: v.Slot, Known: v.Known, State: v.State, Gap: v.GapID,
 			Published: v.State == states.Published, PublishedAt: v.TakenAt,
 			Moved: v.Moved,
 		})
 	}
+	if err := r.readPaused(ctx, q); err != nil {
+		return err
+	}
 	return r.readFilled(ctx, q, row.ID)
+}
+
+// readPaused reads which routes are paused of a relay for whose route the event waits. Which
+// of them is the event's, if any, only relay.yaml says.
+func (r *Life) readPaused(ctx context.Context, q *outboxdb.Queries) error {
+	if !slices.ContainsFunc(r.Relays, func(v Account) bool { return v.State == states.Waiting }) {
+		return nil
+	}
+	rests, err := q.Rests(ctx)
+	for _, rest := range rests {
+		for i := range r.Relays {
+			if v := &r.Relays[i]; v.State == states.Waiting && v.Slot == rest.Slot && rest.Route != "" {
+				v.Paused = append(v.Paused, relays.Rested{
+					Route: rest.Route, By: rest.RequestedBy, At: rest.RequestedAt.UTC(), Reason: rest.Reason,
+				})
+			}
+		}
+	}
+	return err
 }
 
 // readFilled finds that a relay was sent nothing of the partition that has the row:

@@ -168,7 +168,7 @@ func (v *Account) why(key string) string {
 	}
 	switch {
 	case v.State == states.Waiting:
-		return fmt.Sprintf("its route cannot be used, or is paused; relay %s publishes it, in its order, once it can: see /readyz of the relay and `outboxctl status`", v.Relay)
+		return v.waits()
 	case v.Filled != "":
 		return fmt.Sprintf("partition %[2]s held rows when it was attached, of which relay %[1]s was sent none; as the maintainer `outboxctl partitions adopt %[2]s --reason \"…\"` has them published", v.Relay, v.Filled)
 	case v.State == states.Gap:
@@ -187,6 +187,25 @@ func (v *Account) why(key string) string {
 		return fmt.Sprintf("relay %s has not begun yet", v.Relay)
 	}
 	return fmt.Sprintf("not covered by the last published snapshot of relay %s", v.Relay)
+}
+
+// waits says for what an event waits: the topics of the database and of the routes are
+// joined by relay.yaml alone, so a paused route is named, and not said to be the event's.
+func (v *Account) waits() string {
+	const shown = 3
+	var paused strings.Builder
+	for i, rest := range v.Paused {
+		if i == shown {
+			fmt.Fprintf(&paused, "; and %d more", len(v.Paused)-shown)
+			break
+		}
+		fmt.Fprintf(&paused, "; route %s is paused %s, and `outboxctl resume --relay %s --route %s` lets it go on", rest.Route, rest, v.Relay, rest.Route)
+	}
+	cause := "its route cannot be used for now"
+	if len(v.Paused) > 0 {
+		cause = "its route is paused, or cannot be used"
+	}
+	return fmt.Sprintf("%s; relay %s publishes it, in its order, once it can: see /readyz of the relay and `outboxctl status`%s", cause, v.Relay, paused.String())
 }
 
 func (r *Life) set(state, why string, args ...any) {

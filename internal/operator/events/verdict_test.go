@@ -1,6 +1,7 @@
 package events
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/kafka"
+	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/outbox"
 )
@@ -32,7 +34,7 @@ func TestJudge(t *testing.T) {
 		return []Letter{{ID: uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"), Slot: "s", State: state, Class: "record-too-large", Error: "2 MB"}}
 	}
 	gap := uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5c")
-	relays := func(says ...string) (out []Account) {
+	accounts := func(says ...string) (out []Account) {
 		for _, state := range says {
 			out = append(out, Account{Relay: "orders", Known: true, State: state, Gap: &gap, PublishedAt: &at})
 			if state == states.Published || state == states.Pending {
@@ -47,19 +49,20 @@ func TestJudge(t *testing.T) {
 		why    string
 	}{
 		"in Kafka":               {Life{Row: row, DeadLetters: letter("open"), Kafka: &kafka.Copies{Topic: "orders", Copies: []kafka.Copy{{Partition: 3, Offset: 7}}}}, states.Published, "topic orders partition 3 offset 7"},
-		"dead":                   {Life{Row: row, DeadLetters: letter("open"), Relays: relays(states.Published)}, states.Dead, "record-too-large: 2 MB"},
+		"dead":                   {Life{Row: row, DeadLetters: letter("open"), Relays: accounts(states.Published)}, states.Dead, "record-too-large: 2 MB"},
 		"being retried":          {Life{Row: row, DeadLetters: letter("retrying")}, states.Dead, "record-too-large"},
 		"discarded":              {Life{Row: row, DeadLetters: letter("discarded")}, states.Discarded, "an operator discarded it"},
 		"released":               {Life{Row: row, DeadLetters: letter("replayed")}, states.Published, "was released"},
-		"only a replay is dead":  {Life{Row: row, Replays: []Replay{{ID: replay}}, DeadLetters: []Letter{{ID: replay, State: "open"}}, Relays: relays(states.Published)}, states.Published, "relay orders"},
-		"covered":                {Life{Row: row, Relays: relays(states.Published)}, states.Published, "published snapshot of relay orders at 2026-11-21 12:00:00.000Z"},
-		"not covered":            {Life{Row: row, Relays: relays(states.Pending)}, states.Pending, "not covered"},
+		"only a replay is dead":  {Life{Row: row, Replays: []Replay{{ID: replay}}, DeadLetters: []Letter{{ID: replay, State: "open"}}, Relays: accounts(states.Published)}, states.Published, "relay orders"},
+		"covered":                {Life{Row: row, Relays: accounts(states.Published)}, states.Published, "published snapshot of relay orders at 2026-11-21 12:00:00.000Z"},
+		"not covered":            {Life{Row: row, Relays: accounts(states.Pending)}, states.Pending, "not covered"},
 		"not begun":              {Life{Row: row, Relays: []Account{{Relay: "orders", State: states.Pending}}}, states.Pending, "has not begun yet"},
-		"one relay owes it":      {Life{Row: row, Relays: relays(states.Published, states.Before, states.Pending)}, states.Pending, "not covered"},
-		"gap":                    {Life{Row: row, Relays: relays(states.Published, states.Gap)}, states.Gap, gap.String()},
-		"given up":               {Life{Row: row, Relays: relays(states.GivenUp)}, states.GivenUp, "an operator accepted"},
-		"before":                 {Life{Row: row, Relays: relays(states.Before)}, states.Before, "before relay orders began"},
-		"only its replay is out": {Life{Row: row, Relays: relays(states.Before), Kafka: &kafka.Copies{Copies: []kafka.Copy{{ReplayID: "r"}}}}, states.Before, "before relay orders began"},
+		"one relay owes it":      {Life{Row: row, Relays: accounts(states.Published, states.Before, states.Pending)}, states.Pending, "not covered"},
+		"gap":                    {Life{Row: row, Relays: accounts(states.Published, states.Gap)}, states.Gap, gap.String()},
+		"given up":               {Life{Row: row, Relays: accounts(states.GivenUp)}, states.GivenUp, "an operator accepted"},
+		"before":                 {Life{Row: row, Relays: accounts(states.Before)}, states.Before, "before relay orders began"},
+		"only its replay is out": {Life{Row: row, Relays: accounts(states.Before), Kafka: &kafka.Copies{Copies: []kafka.Copy{{ReplayID: "r"}}}}, states.Before, "before relay orders began"},
+		"waiting":                {Life{Row: row, Relays: accounts(states.Waiting)}, states.Waiting, "its route cannot be used for now; relay orders publishes it"},
 		"no relay":               {Life{Row: row}, states.Pending, "no relay has run"},
 		"nothing":                {Life{}, states.NotFound, "no committed row has this key"},
 		"another's UUID":         {Life{otherOwner: "billing"}, states.NotFound, "namespace billing"},
@@ -73,6 +76,28 @@ func TestJudge(t *testing.T) {
 			require.Contains(t, tc.report.Why, tc.why)
 		})
 	}
+}
+
+// Of a waiting event who paused a route of its relay is said, since when, why, and what ends
+// it; of many the first, and how many more.
+func TestWhoPausedARoute(t *testing.T) {
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	paused := func(routes ...string) *Life {
+		account := Account{Relay: "orders", Known: true, State: states.Waiting}
+		for _, route := range routes {
+			account.Paused = append(account.Paused, relays.Rested{Route: route, By: "ann", At: at, Reason: "the `shop` moves"})
+		}
+		return &Life{Row: &Row{}, Relays: []Account{account}}
+	}
+	one := paused("shop.order")
+	one.Judge()
+	require.Contains(t, one.Why, "its route is paused, or cannot be used; relay orders publishes it")
+	require.Contains(t, one.Why, "; route shop.order is paused by ann since 2026-11-21 12:00:00.000Z (the 'shop' moves), and `outboxctl resume --relay orders --route shop.order` lets it go on")
+	require.Contains(t, one.Next, "outboxctl resume --relay orders --route shop.order")
+	many := paused("a", "b", "c", "d", "e")
+	many.Judge()
+	require.Equal(t, 3, strings.Count(many.Why, "is paused by ann"))
+	require.True(t, strings.HasSuffix(many.Why, "; and 2 more"), many.Why)
 }
 
 // What the database calls published and the topic lacks is said, and no more.

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +16,15 @@ const cleanupPolicy = "cleanup.policy"
 type Cluster struct {
 	Brokers []string
 	Secure  func(*sarama.Config) error // TLS and SASL; nil: none
+}
+
+// making says how to make a topic, where err is that it does not exist.
+func (at Cluster) making(topic string, err error) string {
+	if !errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+		return ""
+	}
+	return fmt.Sprintf("; make it with `outboxctl topics create --config FILE` where a route leads to it, or with `kafka-topics.sh --bootstrap-server %s --create --topic %s`",
+		strings.Join(at.Brokers, ","), topic)
 }
 
 // Compacted returns, sorted, those of the topics that keep only the last
@@ -37,7 +47,7 @@ func Compacted(ctx context.Context, at Cluster, topics []string) ([]string, erro
 			return nil, err
 		}
 		if _, err := client.Partitions(topic); err != nil {
-			return nil, fmt.Errorf("look up topic %s at %v: %w", topic, at.Brokers, err)
+			return nil, fmt.Errorf("look up topic %s at %v: %w%s", topic, at.Brokers, err, at.making(topic, err))
 		}
 		request.Resources = append(request.Resources,
 			&sarama.ConfigResource{Type: sarama.TopicResource, Name: topic, ConfigNames: []string{cleanupPolicy}})

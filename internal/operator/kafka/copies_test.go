@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -116,6 +117,17 @@ func TestFindCopiesSeesWhatIsCommittedOnly(t *testing.T) {
 		{Partition: 0, Offset: 0, Timestamp: at},
 		{Partition: 0, Offset: 4, Timestamp: at.Add(2 * time.Second)},
 	}, got.Copies)
+}
+
+// TestCompactedOfNoTopic: what is missing can be made; of a cluster that does not answer nobody knows that.
+func TestCompactedOfNoTopic(t *testing.T) {
+	brokers := cluster(t)
+	_, err := Compacted(t.Context(), Cluster{Brokers: brokers}, []string{"nowhere"})
+	require.ErrorContains(t, err, "look up topic nowhere")
+	require.ErrorContains(t, err, "`outboxctl topics create --config FILE` where a route leads to it, or with `kafka-topics.sh --bootstrap-server "+strings.Join(brokers, ",")+" --create --topic nowhere`")
+	_, err = Compacted(t.Context(), Cluster{Brokers: []string{"127.0.0.1:1"}}, []string{"nowhere"})
+	require.ErrorContains(t, err, "127.0.0.1:1")
+	require.NotContains(t, err.Error(), "topics create")
 }
 
 func TestFindCopiesFails(t *testing.T) {

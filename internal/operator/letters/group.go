@@ -1,6 +1,7 @@
 package letters
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -118,6 +119,19 @@ func (l GroupLetter) Standing() string {
 // Why is the cause and the error, which may begin with it, cut to so many bytes.
 func (l GroupLetter) Why(limit int) string {
 	return l.Cause + ": " + terminal.Preview([]byte(strings.TrimPrefix(l.Error, l.Cause+": ")), limit)
+}
+
+// Next are the commands about a letter that waits for a decision, which are a choice. What
+// can never be applied can be given up only.
+func (l GroupLetter) Next() (commands []string) {
+	if l.State != states.LetterOpen {
+		return nil
+	}
+	group := terminal.Word(l.Group)
+	if l.Cause != states.CauseMismatch && l.Cause != states.CauseUnreadable {
+		commands = append(commands, fmt.Sprintf("outboxctl dead redrive %s --group %s --reason \"…\"", l.Place, group))
+	}
+	return append(commands, fmt.Sprintf("outboxctl dead discard --side consumer %s --group %s --reason \"…\"", l.Place, group))
 }
 
 func newGroupLetter(v consumerdb.ListGroupLettersRow) GroupLetter {

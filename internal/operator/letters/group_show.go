@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 )
@@ -17,6 +18,7 @@ import (
 type GroupShown struct {
 	Letters []WholeGroupLetter `json:"letters"`
 	Actions []operator.Action  `json:"actions"`
+	Next    []string           `json:"next"` // commands that do something about them; they may be a choice
 	// Problems say why there is no letter.
 	Problems []operator.Problem `json:"problems"`
 }
@@ -36,7 +38,7 @@ type WholeGroupLetter struct {
 // ShowGroups reads the letters of a place or a key, with their payloads where they
 // are wanted whole.
 func ShowGroups(ctx context.Context, db *operator.Database, s GroupFilter, whole bool) (*GroupShown, error) {
-	r := &GroupShown{Letters: []WholeGroupLetter{}, Actions: []operator.Action{}, Problems: []operator.Problem{}}
+	r := &GroupShown{Letters: []WholeGroupLetter{}, Actions: []operator.Action{}, Next: []string{}, Problems: []operator.Problem{}}
 	q := consumerdb.New(db)
 	rows, err := q.ListGroupLetters(ctx, s.query(EveryState, operator.MaxListed))
 	if err != nil {
@@ -63,6 +65,11 @@ func ShowGroups(ctx context.Context, db *operator.Database, s GroupFilter, whole
 		if whole {
 			l.Payload = record.RecordValue
 		}
+		next, err := nextOf(ctx, q, l.GroupLetter)
+		if err != nil {
+			return nil, operator.Explain(err, migrations.Consumer)
+		}
+		r.Next = append(r.Next, next...)
 		r.Letters = append(r.Letters, l)
 		targets = append(targets, l.Place)
 	}
@@ -86,6 +93,19 @@ func noLetter(ctx context.Context, q *consumerdb.Queries, s GroupFilter) ([]oper
 		return unknown, err
 	}
 	return operator.Problems(fmt.Sprintf("group %s has no dead letter of %s; `outboxctl dead show --side consumer %s` shows those of all groups", s.Group, given, given)), nil
+}
+
+// nextOf are the commands about a letter that waits for a decision, its own or that about
+// the first of its key.
+func nextOf(ctx context.Context, q *consumerdb.Queries, l GroupLetter) ([]string, error) {
+	if l.State != states.LetterParked {
+		return l.Next(), nil
+	}
+	head, _, err := headOf(ctx, q, l)
+	if err != nil || head == l.At {
+		return nil, err
+	}
+	return []string{fmt.Sprintf("outboxctl dead show --side consumer %s --group %s", head, terminal.Word(l.Group))}, nil
 }
 
 // Wrong tells that there is no such letter.

@@ -49,3 +49,22 @@ func TestJudgeDiscard(t *testing.T) {
 	require.Contains(t, is(states.LetterRequested).Detail, "look at it")
 	require.Equal(t, states.OutcomeFailed, judgeDiscard(before, false, groupNow{}).Outcome)
 }
+
+// TestNextOfAGroupsLetter: redrive or discard; what can never be applied is only discarded,
+// and nothing is said of a letter that nobody has to decide about.
+func TestNextOfAGroupsLetter(t *testing.T) {
+	redrive := "outboxctl dead redrive " + onePlace + " --group 'the mail' --reason \"…\""
+	discard := "outboxctl dead discard --side consumer " + onePlace + " --group 'the mail' --reason \"…\""
+	for state, causes := range map[string]map[string][]string{
+		states.LetterOpen: {
+			states.CauseHandler: {redrive, discard}, states.CauseMismatch: {discard}, states.CauseUnreadable: {discard},
+		},
+		states.LetterRequested: {states.CauseHandler: nil},
+		states.LetterRedriven:  {states.CauseHandler: nil},
+		states.LetterDiscarded: {states.CauseHandler: nil},
+	} {
+		for cause, want := range causes {
+			require.Equal(t, want, GroupLetter{Group: "the mail", Place: onePlace, State: state, Cause: cause}.Next(), "%s, %s", state, cause)
+		}
+	}
+}

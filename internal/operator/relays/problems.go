@@ -86,8 +86,12 @@ func (r *Relay) rested(route string) string {
 	if i < 0 {
 		return ""
 	}
-	v := r.Rests[i]
-	text := fmt.Sprintf(" by %s since %s", foreign(v.By), terminal.Stamp(&v.At))
+	return " " + r.Rests[i].String()
+}
+
+// String says who did it, since when, and why.
+func (v Rested) String() string {
+	text := fmt.Sprintf("by %s since %s", foreign(v.By), terminal.Stamp(&v.At))
 	if v.Reason != "" {
 		text += " (" + foreign(v.Reason) + ")"
 	}
