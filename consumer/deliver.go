@@ -125,6 +125,12 @@ func (s *steps) write(ctx context.Context, tx pgx.Tx, items []*item) error {
 				return err
 			}
 		}
+		if it.end.dead && it.content {
+			it.end.letter.claimed = it.claim.ids
+			if err := s.processor.attempts.over(ctx, tx, it.id); err != nil {
+				return err
+			}
+		}
 		if it.end.letter != nil {
 			written, err := s.processor.letters.keep(ctx, tx, it.end.letter, it.end.dead)
 			switch {
