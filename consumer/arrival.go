@@ -55,7 +55,8 @@ func (l *look) ofLetter(ctx context.Context, ev *Event) (plan, error) {
 // is that of its record, or arrived so close to it that their claims would meet.
 func (l *look) speaks(ctx context.Context, letter *consumerdb.LettersOfClaimRow, it *item) (bool, error) {
 	src, topic := it.ev.Source, (&requested{Topic: letter.Topic}).read().Topic
-	if src.Topic != "" && topic == src.Topic && letter.KafkaPartition == src.Partition && letter.KafkaOffset == src.Offset &&
+	if src.Topic != "" && topic == src.Topic &&
+		letter.KafkaPartition == src.Partition && letter.KafkaOffset == src.Offset &&
 		(letter.TopicID == src.TopicID || letter.TopicID == uuid.Nil || src.TopicID == uuid.Nil) {
 		return true, nil
 	}

@@ -143,7 +143,7 @@ func (c claimant) insert(ctx context.Context, first map[uuid.UUID]*item) (all bo
 				func(id uuid.UUID) bool { return !slices.Contains(inserted, id.String()) })
 		}
 		switch {
-		case len(mine) == len(it.plan.ids) && (len(mine) > 0 || it.plan.outcome == 0):
+		case len(mine) == len(it.plan.ids) && (len(mine) > 0 || it.plan.bare()):
 			it.claim = Claim{Outcome: Processed, Late: it.plan.late, Unprotected: it.plan.again, ids: mine}
 		default:
 			extra = append(extra, mine...)
@@ -366,8 +366,8 @@ func (c claimant) completeOne(ctx context.Context, ev Event, result []byte) erro
 	if err != nil {
 		return fmt.Errorf("complete %s: %w", ev.Key, err)
 	}
-	if len(pl.ids) == 0 && pl.outcome == 0 {
-		return nil // the redrive of an event whose copies are over leaves no claim
+	if pl.bare() {
+		return nil
 	}
 	return c.complete(ctx, ev, result, slices.Concat([]uuid.UUID{c.processor.claimID(ev)}, pl.ids, pl.known))
 }

@@ -5,6 +5,7 @@ package consumer_test
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"log/slog"
 	"sync/atomic"
@@ -26,7 +27,7 @@ import (
 // tells them apart is where and when they come.
 type saying struct {
 	*env
-	kind   string // "Paid" of Router.Tx, "Moved" of Router.Batch
+	kind   string // "Paid" of Router.Tx, "Moved" of Batch, "Counted" of AtLeastOnce
 	key    outbox.Key
 	router *consumer.Router
 	fails  atomic.Bool
@@ -48,6 +49,9 @@ func newSaying(t *testing.T, kind string, retry consumer.Retry) *saying {
 	s.router = consumer.NewRouter(p)
 	s.router.Tx("Paid", s.apply)
 	s.router.Batch("Moved", consumer.BatchOptions{}, s.apply)
+	s.router.AtLeastOnce("Counted", func(ctx context.Context, ev consumer.Event) error {
+		return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error { return s.apply(ctx, tx, ev) })
+	})
 	require.NoError(t, s.router.Err())
 	return s
 }
@@ -70,8 +74,10 @@ func (s *saying) record(offset int64) consumer.Record {
 // comes delivers the record of an offset.
 func (s *saying) comes(offset int64, want consumer.Outcome) {
 	s.t.Helper()
-	d := s.router.HandleRecords(s.t.Context(), []consumer.Record{s.record(offset)})
-	if s.kind == "Paid" {
+	d := []consumer.Delivery{{}}
+	if s.kind == "Moved" {
+		d = s.router.HandleRecords(s.t.Context(), []consumer.Record{s.record(offset)})
+	} else {
 		d[0].Outcome, d[0].Err = s.router.HandleRecord(s.t.Context(), s.record(offset))
 	}
 	require.NoError(s.t, d[0].Err)
@@ -99,10 +105,19 @@ func (s *saying) passes(ago time.Duration) {
 
 func (s *saying) redrive(want int) {
 	s.t.Helper()
-	exec(s.t, s.db, "UPDATE onceward.consumer_dead_letters SET state = 'requested', generation = generation + 1 WHERE state = 'open'")
+	require.NoError(s.t, s.redriven(want))
+}
+
+func (s *saying) redriven(want int) error {
+	_, err := s.db.Exec(s.t.Context(), "UPDATE onceward.consumer_dead_letters SET state = 'requested', generation = generation + 1 WHERE state = 'open'")
+	if err != nil {
+		return err
+	}
 	done, err := s.router.Redrive(s.t.Context(), 10)
-	require.NoError(s.t, err)
-	require.Equal(s.t, want, done)
+	if err == nil && done != want {
+		err = fmt.Errorf("%d letters redriven, want %d", done, want)
+	}
+	return err
 }
 
 func (s *saying) applied(want ...int64) {
@@ -184,6 +199,25 @@ func TestALetterOfAWindowThatIsGone(t *testing.T) {
 	require.Equal(t, 2, s.claims())
 }
 
+// TestALetterWithoutAClaim: so it is of a handler whose events leave none.
+func TestALetterWithoutAClaim(t *testing.T) {
+	t.Parallel()
+	for _, ago := range []time.Duration{0, 400 * aDay} {
+		s := newSaying(t, "Counted", consumer.Retry{MaxAttempts: 1})
+		s.fails.Store(true)
+		s.comes(1, consumer.DeadLettered)
+		s.fails.Store(false)
+		s.comes(2, consumer.Processed)
+		if ago > 0 {
+			exec(t, s.db, "DELETE FROM onceward.processed_events")
+		}
+		s.passes(ago)
+		s.redrive(1)
+		s.applied(2, 1)
+		s.settled()
+	}
+}
+
 // TestACopyIsDiscardedWithItsLetter: within the window, and no other.
 func TestACopyIsDiscardedWithItsLetter(t *testing.T) {
 	t.Parallel()
@@ -216,18 +250,18 @@ func TestRedriveBesideTheSame(t *testing.T) {
 			s.comes(1, consumer.DeadLettered)
 			s.fails.Store(false)
 			s.passes(c.age)
-			entered, goOn, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			entered, goOn, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 			s.enter = func(offset int64) {
 				if offset == 1 {
 					close(entered)
 					<-goOn
 				}
 			}
-			go func() { defer close(done); s.redrive(1) }()
+			go func() { done <- s.redriven(1) }()
 			<-entered
 			s.comes(2, c.beside)
 			close(goOn)
-			<-done
+			require.NoError(t, <-done)
 			s.applied(c.applied...)
 			s.comes(3, consumer.Duplicate)
 			s.settled()
@@ -243,18 +277,18 @@ func TestRedriveBehindTheSameUnderWay(t *testing.T) {
 	s.comes(1, consumer.DeadLettered)
 	s.fails.Store(false)
 	s.passes(2 * sayingWindow)
-	entered, goOn, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	entered, goOn, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	s.enter = func(offset int64) {
 		if offset == 2 {
 			close(entered)
 			<-goOn
 		}
 	}
-	go func() { defer close(done); s.comes(2, consumer.Processed) }()
+	go func() { done <- deliverRecord(t.Context(), s.router, s.record(2), consumer.Processed) }()
 	<-entered
 	s.redrive(1)
 	close(goOn)
-	<-done
+	require.NoError(t, <-done)
 	s.applied(1, 2)
 	s.settled()
 }

@@ -108,7 +108,8 @@ func (a *attempts) failure(ctx context.Context, tx pgx.Tx, it *item, cause error
 // over forgets the failures of an event that was given up: what says the same later has all
 // attempts.
 func (a *attempts) over(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
-	if err := consumerdb.New(tx).ForgetAttempts(ctx, consumerdb.ForgetAttemptsParams{EventID: id, ConsumerGroup: a.group}); err != nil {
+	err := consumerdb.New(tx).ForgetAttempts(ctx, consumerdb.ForgetAttemptsParams{EventID: id, ConsumerGroup: a.group})
+	if err != nil {
 		return fmt.Errorf("forget attempts: %w", err)
 	}
 	return nil

@@ -170,7 +170,7 @@ func (l *look) evidenceOf(ctx context.Context, src Source) (verdict.Evidence, er
 
 // plan is how an event is to be claimed, or why not.
 type plan struct {
-	ids     []uuid.UUID // in order; none: not at all, or without an outcome, that no claim is needed
+	ids     []uuid.UUID // in order; none: not at all, unless it is bare
 	known   []uuid.UUID // under which it may have been claimed, when it is not to be
 	outcome Outcome     // what it is when there are no ids
 	late    bool
@@ -178,6 +178,10 @@ type plan struct {
 	passed  int64          // how many marks had passed its offset
 	other   *MismatchError // goes with the outcome
 }
+
+// bare reports whether the event is to be applied without a claim: it is that of a letter
+// whose copies are over.
+func (pl *plan) bare() bool { return len(pl.ids) == 0 && pl.outcome == 0 }
 
 // refusal is the claim of an event without ids of which none is there.
 func (pl *plan) refusal() Claim {

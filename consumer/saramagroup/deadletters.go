@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/saramagroup/internal/wire"
 )
 
 // Headers of the records in Config.DeadLetterTopic, behind the headers that the
@@ -119,7 +120,7 @@ func (m *mailer) open(ctx context.Context, brokers []string, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	release := wireInto(sc).outlive(ctx, cfg.endsWithin())
+	release := wire.Into(sc).Outlive(ctx, cfg.endsWithin())
 	client, err := sarama.NewClient(brokers, sc)
 	if err != nil {
 		release()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/onceward/onceward/consumer/saramagroup/internal/wire"
 	"github.com/onceward/onceward/internal/backoff"
 )
 
@@ -143,7 +144,7 @@ func (j *joiner) login(ctx context.Context) (sarama.Client, sarama.ConsumerGroup
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	release := wireInto(s).outlive(ctx, j.cfg.endsWithin())
+	release := wire.Into(s).Outlive(ctx, j.cfg.endsWithin())
 	client, err := sarama.NewClient(j.brokers, s)
 	if err != nil {
 		release()
