@@ -67,10 +67,11 @@ type Handler interface {
 // A Kafka that is silent at the end, stopped or behind a network that holds, is waited for
 // until 10 seconds after DrainTimeout, in all: for the heartbeat, the fetches, the last
 // commit, leaving. Then the connections are closed, and Run returns as soon as sarama has seen
-// that, mostly within 3 seconds: allow 20 for a process to end, and as long again as its
-// database may be silent. What was not committed is delivered again, as duplicates,
-// and the partitions are given to others when SessionTimeout is over. A process that is killed
-// before that was not heard of, and the next member begins cautiously.
+// that, mostly within 3 seconds. By default a process needs 20 seconds to end, and 10 more
+// where its database may be silent too, which is asked two questions within DrainTimeout each.
+// What was not committed is delivered again, as duplicates, and the partitions are given to
+// others when SessionTimeout is over. A process that is killed before that was not heard of,
+// and the next member begins cautiously.
 func Run(ctx context.Context, brokers []string, handler Handler, cfg Config) error {
 	cfg = cfg.withDefaults()
 	if len(brokers) == 0 {
