@@ -380,6 +380,26 @@ func TestLettersFromNoTopicByContent(t *testing.T) {
 	s.settled()
 }
 
+// TestLettersOfTwoLivesByContent: in a topic that was made anew the same bytes at the same offset
+// are another event, also beside the letter of the one before.
+func TestLettersOfTwoLivesByContent(t *testing.T) {
+	t.Parallel()
+	s := newSaying(t, "Paid", consumer.Retry{MaxAttempts: 1})
+	s.fails.Store(true)
+	for range 2 {
+		rec := s.record(1)
+		rec.Source.TopicID = uuid.New()
+		require.NoError(t, deliverRecord(t.Context(), s.router, rec, consumer.DeadLettered))
+		exec(t, s.db, "DELETE FROM onceward.ahead") // as a save of the mark does
+		s.passes(2 * sayingWindow)
+	}
+	require.Equal(t, 1, count(t, s.db, "SELECT count(*) FROM onceward.consumer_dead_letters WHERE topic = 'readings~2'"))
+	s.fails.Store(false)
+	s.redrive(2)
+	s.applied(1, 1)
+	s.settled()
+}
+
 // TestFailuresOfOneWindow: what has failed before does not count for what says the same later.
 func TestFailuresOfOneWindow(t *testing.T) {
 	t.Parallel()

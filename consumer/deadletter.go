@@ -93,7 +93,7 @@ func (ls *letters) keep(ctx context.Context, tx pgx.Tx, l *letter, again bool) (
 	if err != nil {
 		return false, err
 	}
-	row.Again = again
+	row.Again, row.Content = again, ls.windows.byContent(l.event.Type)
 	if !l.event.Key.IsZero() {
 		id, sum := ls.claimID(l.event), l.event.Fingerprint()
 		row.ClaimID, row.Fingerprint = &id, sum[:]
@@ -104,7 +104,7 @@ func (ls *letters) keep(ctx context.Context, tx pgx.Tx, l *letter, again bool) (
 			RecordKey: row.RecordKey, RecordValue: row.RecordValue, RecordHeaders: row.RecordHeaders,
 			UnreadableUntil: row.UnreadableUntil,
 			ConsumerGroup:   row.ConsumerGroup, Topic: topic, TopicID: row.TopicID, KafkaPartition: row.KafkaPartition,
-			KafkaOffset: row.KafkaOffset,
+			KafkaOffset: row.KafkaOffset, Content: row.Content,
 		})
 		if err != nil {
 			return false, fmt.Errorf("look for the record's letter: %w", err)

@@ -2,7 +2,7 @@
 -- PutDeadLetter keeps a message that could not be applied, or puts it in the place of a letter that is decided: of the same record
 -- that was given up @again, or is parked again, or of another one unless the letter says that its event was applied or given up, or
 -- that a range was not read; or in that of the same record that waits and knows no event, because nobody could read it.
--- What has no event is the same within one life of its topic only. 0: the one that is there stays. It is written when its transaction
+-- What has no event, or one that is known by its @content, is the same within one life of its topic only. 0: the one that is there stays. It is written when its transaction
 -- began, as its claims by arrival are.
 WITH inserted AS (
   INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, topic_id, kafka_partition, kafka_offset, event_id, namespace,
@@ -21,7 +21,7 @@ WITH inserted AS (
     AND CASE WHEN COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
         AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
         AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) @unreadable_until
-        AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) @topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, @topic_id]))
+        AND (claim_id IS NOT NULL AND NOT @content::boolean OR topic_id OPERATOR(pg_catalog.=) @topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, @topic_id]))
       THEN @again::boolean AND (claim_id IS NULL OR state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])) OR @state OPERATOR(pg_catalog.=) 'parked' AND state OPERATOR(pg_catalog.=) 'redriven'
       ELSE state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[]) AND reason OPERATOR(pg_catalog.<>) 'unreadable' AND (claim_id IS NULL OR state OPERATOR(pg_catalog.=) 'discarded' AND reason OPERATOR(pg_catalog.=) ANY('{mismatch,replay}'::pg_catalog.text[])) END
   RETURNING 1
@@ -31,14 +31,14 @@ SELECT ((SELECT pg_catalog.count(*) FROM inserted) OPERATOR(pg_catalog.+) (SELEC
 -- name: PlaceOfLetter :one
 -- PlaceOfLetter says under which topic's name a record has its letter, of the first hundred that it may have; empty: none. A letter at its place is
 -- another one's when the topic was deleted and created again, so that its offsets started anew: then another record may say the same, unless that
--- is an event, of which it is a copy. It is a statement of its own, because PutDeadLetter does not see a letter for whose transaction it had to wait.
+-- is an event that is not known by its @content, of which it is a copy. It is a statement of its own, because PutDeadLetter does not see a letter for whose transaction it had to wait.
 SELECT COALESCE((SELECT topic FROM onceward.consumer_dead_letters
   WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
     AND topic OPERATOR(pg_catalog.=) ANY(ARRAY(SELECT @topic::pg_catalog.text OPERATOR(pg_catalog.||) CASE WHEN n OPERATOR(pg_catalog.>) 1 THEN '~' OPERATOR(pg_catalog.||) n::pg_catalog.text ELSE '' END FROM pg_catalog.generate_series(1, 100) n))
     AND COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
     AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
     AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) @unreadable_until
-    AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) @topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, @topic_id]))
+    AND (claim_id IS NOT NULL AND NOT @content::boolean OR topic_id OPERATOR(pg_catalog.=) @topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, @topic_id]))
   ORDER BY pg_catalog.length(topic), topic LIMIT 1), '')::pg_catalog.text AS topic;
 
 -- name: RangeIsKept :one

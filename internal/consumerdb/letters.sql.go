@@ -614,7 +614,7 @@ SELECT COALESCE((SELECT topic FROM onceward.consumer_dead_letters
     AND COALESCE(record_key OPERATOR(pg_catalog.=) $5, record_key IS NULL AND $5 IS NULL)
     AND COALESCE(record_value OPERATOR(pg_catalog.=) $6, record_value IS NULL AND $6 IS NULL)
     AND record_headers OPERATOR(pg_catalog.=) CAST($7::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) $8
-    AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) $9 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $9]))
+    AND (claim_id IS NOT NULL AND NOT $9::boolean OR topic_id OPERATOR(pg_catalog.=) $10 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $10]))
   ORDER BY pg_catalog.length(topic), topic LIMIT 1), '')::pg_catalog.text AS topic
 `
 
@@ -627,12 +627,13 @@ type PlaceOfLetterParams struct {
 	RecordValue     []byte
 	RecordHeaders   string
 	UnreadableUntil int64
+	Content         bool
 	TopicID         uuid.UUID
 }
 
 // PlaceOfLetter says under which topic's name a record has its letter, of the first hundred that it may have; empty: none. A letter at its place is
 // another one's when the topic was deleted and created again, so that its offsets started anew: then another record may say the same, unless that
-// is an event, of which it is a copy. It is a statement of its own, because PutDeadLetter does not see a letter for whose transaction it had to wait.
+// is an event that is not known by its @content, of which it is a copy. It is a statement of its own, because PutDeadLetter does not see a letter for whose transaction it had to wait.
 func (q *Queries) PlaceOfLetter(ctx context.Context, arg PlaceOfLetterParams) (string, error) {
 	row := q.db.QueryRow(ctx, placeOfLetter,
 		arg.ConsumerGroup,
@@ -643,6 +644,7 @@ func (q *Queries) PlaceOfLetter(ctx context.Context, arg PlaceOfLetterParams) (s
 		arg.RecordValue,
 		arg.RecordHeaders,
 		arg.UnreadableUntil,
+		arg.Content,
 		arg.TopicID,
 	)
 	var topic string
@@ -668,8 +670,8 @@ WITH inserted AS (
     AND CASE WHEN COALESCE(record_key OPERATOR(pg_catalog.=) $9, record_key IS NULL AND $9 IS NULL)
         AND COALESCE(record_value OPERATOR(pg_catalog.=) $10, record_value IS NULL AND $10 IS NULL)
         AND record_headers OPERATOR(pg_catalog.=) CAST($11::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) $16
-        AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) $3 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $3]))
-      THEN $19::boolean AND (claim_id IS NULL OR state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])) OR $15 OPERATOR(pg_catalog.=) 'parked' AND state OPERATOR(pg_catalog.=) 'redriven'
+        AND (claim_id IS NOT NULL AND NOT $19::boolean OR topic_id OPERATOR(pg_catalog.=) $3 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $3]))
+      THEN $20::boolean AND (claim_id IS NULL OR state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])) OR $15 OPERATOR(pg_catalog.=) 'parked' AND state OPERATOR(pg_catalog.=) 'redriven'
       ELSE state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[]) AND reason OPERATOR(pg_catalog.<>) 'unreadable' AND (claim_id IS NULL OR state OPERATOR(pg_catalog.=) 'discarded' AND reason OPERATOR(pg_catalog.=) ANY('{mismatch,replay}'::pg_catalog.text[])) END
   RETURNING 1
 )
@@ -695,13 +697,14 @@ type PutDeadLetterParams struct {
 	UnreadableUntil int64
 	ClaimID         *uuid.UUID
 	Fingerprint     []byte
+	Content         bool
 	Again           bool
 }
 
 // PutDeadLetter keeps a message that could not be applied, or puts it in the place of a letter that is decided: of the same record
 // that was given up @again, or is parked again, or of another one unless the letter says that its event was applied or given up, or
 // that a range was not read; or in that of the same record that waits and knows no event, because nobody could read it.
-// What has no event is the same within one life of its topic only. 0: the one that is there stays. It is written when its transaction
+// What has no event, or one that is known by its @content, is the same within one life of its topic only. 0: the one that is there stays. It is written when its transaction
 // began, as its claims by arrival are.
 func (q *Queries) PutDeadLetter(ctx context.Context, arg PutDeadLetterParams) (int64, error) {
 	row := q.db.QueryRow(ctx, putDeadLetter,
@@ -723,6 +726,7 @@ func (q *Queries) PutDeadLetter(ctx context.Context, arg PutDeadLetterParams) (i
 		arg.UnreadableUntil,
 		arg.ClaimID,
 		arg.Fingerprint,
+		arg.Content,
 		arg.Again,
 	)
 	var written int64
