@@ -105,16 +105,16 @@ func TestOldBucketsHideNobody(t *testing.T) {
 	p.windows.classes = []Class{{Pattern: "Paid", Keyed: ByArrival}}
 	whole := consumerdb.ClassesOfGroupRow{Class: "*", Keyed: string(ByArrival), BucketUs: (3 * oneDay).Microseconds()}
 	l := &look{processor: p, began: midnight, classes: []registered{{buckets: claims.Buckets{Length: oneDay, Old: 3 * oneDay, OldUntil: midnight.Add(1)}}}, all: []consumerdb.ClassesOfGroupRow{whole}}
-	require.Empty(t, l.others(0, "Paid"), "it is claimed in them as well")
+	require.Empty(t, l.others(0, "Paid", l.began), "it is claimed in them as well")
 	l.classes[0].buckets.OldUntil = midnight
-	require.Equal(t, []claims.Buckets{{Length: 3 * oneDay}}, l.others(0, "Paid"))
+	require.Equal(t, []claims.Buckets{{Length: 3 * oneDay}}, l.others(0, "Paid", l.began))
 
 	was := whole // and what the other one claims in no more need not be met
 	was.BucketUs, was.OldBucketUs, was.OldUntil = oneDay.Microseconds(), (3 * oneDay).Microseconds(), &midnight
 	l.all = []consumerdb.ClassesOfGroupRow{was}
-	require.Empty(t, l.others(0, "Paid"))
+	require.Empty(t, l.others(0, "Paid", l.began))
 	retired := midnight.Add(-5 * oneDay)
 	was.BucketUs, was.RetiredAt = (2 * oneDay).Microseconds(), &retired
 	l.all = []consumerdb.ClassesOfGroupRow{was}
-	require.Len(t, l.others(0, "Paid"), 1, "of one that was retired, for as long as its longest ones may last")
+	require.Len(t, l.others(0, "Paid", l.began), 1, "of one that was retired, for as long as its longest ones may last")
 }

@@ -82,8 +82,8 @@ func (c claimant) claim(ctx context.Context, items []*item) error {
 		case owner.fresh():
 			it.claim = Claim{Outcome: Mismatch, Mismatch: &MismatchError{Key: it.ev.Key, Stored: owner.fingerprint,
 				Given: it.fingerprint}}
-		case owner.fingerprint != it.fingerprint && len(owner.plan.ids) == 0:
-			return errAlone // what letters say of the one is nothing of the other
+		case owner != it && len(owner.plan.ids) == 0 && (it.content || owner.fingerprint != it.fingerprint):
+			return errAlone // what letters, or a mark, say of the one is nothing of the other
 		default:
 			if it.plan = owner.plan; !c.found(it, stored) {
 				return fmt.Errorf("claim %s: %w", it.ev.Key, errClaimGone)
@@ -114,7 +114,7 @@ func (c claimant) plans(ctx context.Context, items []*item) (map[uuid.UUID]*item
 		if err != nil {
 			return nil, fmt.Errorf("claim %s: %w", it.ev.Key, err)
 		}
-		if err := c.recall(ctx, it); err != nil {
+		if err := c.recall(ctx, l, it); err != nil {
 			return nil, fmt.Errorf("claim %s: %w", it.ev.Key, err)
 		}
 		first[it.id] = it
@@ -143,7 +143,7 @@ func (c claimant) insert(ctx context.Context, first map[uuid.UUID]*item) (all bo
 				func(id uuid.UUID) bool { return !slices.Contains(inserted, id.String()) })
 		}
 		switch {
-		case len(mine) > 0 && len(mine) == len(it.plan.ids):
+		case len(mine) == len(it.plan.ids) && (len(mine) > 0 || it.plan.bare()):
 			it.claim = Claim{Outcome: Processed, Late: it.plan.late, Unprotected: it.plan.again, ids: mine}
 		default:
 			extra = append(extra, mine...)
@@ -365,6 +365,9 @@ func (c claimant) completeOne(ctx context.Context, ev Event, result []byte) erro
 	pl, err := (&look{processor: c.processor, q: c.q.Queries}).plan(ctx, &ev)
 	if err != nil {
 		return fmt.Errorf("complete %s: %w", ev.Key, err)
+	}
+	if pl.bare() {
+		return nil
 	}
 	return c.complete(ctx, ev, result, slices.Concat([]uuid.UUID{c.processor.claimID(ev)}, pl.ids, pl.known))
 }

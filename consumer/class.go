@@ -46,6 +46,14 @@ type Class struct {
 	// Keyed says by what time the class claims. Default [ByEventTime]; it
 	// cannot be changed later.
 	Keyed Keying
+	// Content says that keys are made of what events say, as those of package fingerprint
+	// are: what says the same two windows later is another event. So nothing that is
+	// known of one outlives its claims. Rows of [Fence], and of [Do] in a handler of
+	// [Router.Func], would: both are [ErrRegistration]. A dead letter stands for its own record, and
+	// for what says the same in the same or the next bucket; its redrive claims in the
+	// bucket of its arrival. Wants Keyed: ByArrival, beside which nothing of it is in the
+	// database: all members of a group must have the same choice.
+	Content bool
 	// Bucket is, for keys made by outbox.DeriveKey or ExternalKey, by how much
 	// their event time may be older than the event: the bucket, and the longest
 	// delay of a delivery. Window must not be shorter. Default 0: keys that
@@ -119,6 +127,8 @@ func (c Class) validate(at int) error {
 		return fmt.Errorf("config: Classes[%d]: Late %q of %q: want %s or %s", at, c.Late, c.Pattern, LateProcess, LateDeadLetter)
 	case c.Replay != ReplayDeadLetter && c.Replay != ReplayProcess:
 		return fmt.Errorf("config: Classes[%d]: Replay %q of %q: want %s or %s", at, c.Replay, c.Pattern, ReplayDeadLetter, ReplayProcess)
+	case c.Content && c.Keyed != ByArrival:
+		return fmt.Errorf("config: Classes[%d]: Content of %q: want Keyed: consumer.ByArrival, because what an event says carries no time", at, c.Pattern)
 	case c.Keyed != ByEventTime && c.Keyed != ByArrival:
 		return fmt.Errorf("config: Classes[%d]: Keyed %q of %q: want %s or %s", at, c.Keyed, c.Pattern, ByEventTime, ByArrival)
 	}

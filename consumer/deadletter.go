@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/consumer/internal/memory"
@@ -48,9 +49,10 @@ type letter struct {
 	cause  error
 	// attempts of the handler; 0 when it was not called
 	attempts int32
-	parked   bool   // it waits for another letter of its key
-	topic    string // under which it is kept, which may be aside
-	until    int64  // the offset behind an unreadable range; else 0
+	parked   bool        // it waits for another letter of its key
+	topic    string      // under which it is kept, which may be aside
+	until    int64       // the offset behind an unreadable range; else 0
+	claimed  []uuid.UUID // of an event that is known by its content
 }
 
 // letters are the group's, and what is parked behind them.
@@ -91,7 +93,7 @@ func (ls *letters) keep(ctx context.Context, tx pgx.Tx, l *letter, again bool) (
 	if err != nil {
 		return false, err
 	}
-	row.Again = again
+	row.Again, row.Content = again, ls.windows.byContent(l.event.Type)
 	if !l.event.Key.IsZero() {
 		id, sum := ls.claimID(l.event), l.event.Fingerprint()
 		row.ClaimID, row.Fingerprint = &id, sum[:]
@@ -102,7 +104,7 @@ func (ls *letters) keep(ctx context.Context, tx pgx.Tx, l *letter, again bool) (
 			RecordKey: row.RecordKey, RecordValue: row.RecordValue, RecordHeaders: row.RecordHeaders,
 			UnreadableUntil: row.UnreadableUntil,
 			ConsumerGroup:   row.ConsumerGroup, Topic: topic, TopicID: row.TopicID, KafkaPartition: row.KafkaPartition,
-			KafkaOffset: row.KafkaOffset,
+			KafkaOffset: row.KafkaOffset, Content: row.Content,
 		})
 		if err != nil {
 			return false, fmt.Errorf("look for the record's letter: %w", err)
@@ -176,8 +178,8 @@ func (ls *letters) announce(ctx context.Context, l letter) {
 const fromMark = "from:"
 
 // published is the record of an event from no topic as a relay would have written it,
-// at a place that follows from its key.
-func (e *Event) published() (rec Record, err error) {
+// at a place that follows from its key, and where that is made of content, from its first claim.
+func (e *Event) published(claimed []uuid.UUID) (rec Record, err error) {
 	row := outbox.Row{ID: e.Key.UUID(), Namespace: e.Key.Namespace(), AggregateType: e.AggregateType, Type: e.Type,
 		ContentType: e.ContentType, CreatedAt: e.OccurredAt}
 	if e.Traceparent != "" {
@@ -197,14 +199,18 @@ func (e *Event) published() (rec Record, err error) {
 		rec.Headers = append(rec.Headers, Header{Name: string(h.Key), Value: h.Value})
 	}
 	rec.Source.Topic = fromMark + row.Namespace
-	rec.Source.Offset = int64(binary.BigEndian.Uint64(row.ID[8:]) & (1<<62 - 1)) // behind the bits of the variant
+	place := row.ID
+	if len(claimed) > 0 {
+		place = uuid.NewSHA1(place, claimed[0][:])
+	}
+	rec.Source.Offset = int64(binary.BigEndian.Uint64(place[8:]) & (1<<62 - 1)) // behind the bits of the variant
 	return rec, nil
 }
 
 func (l *letter) row(group string) (consumerdb.PutDeadLetterParams, error) {
 	if l.record.Source.Topic == "" {
 		var err error
-		if l.record, err = l.event.published(); err != nil {
+		if l.record, err = l.event.published(l.claimed); err != nil {
 			return consumerdb.PutDeadLetterParams{}, err
 		}
 	}

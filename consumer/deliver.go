@@ -121,7 +121,7 @@ func (s *steps) claiming(ctx context.Context, items []*item, work func(tx pgx.Tx
 func (s *steps) write(ctx context.Context, tx pgx.Tx, items []*item) error {
 	for _, it := range items {
 		if it.end.dead {
-			if err := (claimant{s.processor, statement.On(tx)}).markDead(ctx, it); err != nil {
+			if err := s.dead(ctx, tx, it); err != nil {
 				return err
 			}
 		}
@@ -145,6 +145,15 @@ func (s *steps) write(ctx context.Context, tx pgx.Tx, items []*item) error {
 		}
 	}
 	return claimant{s.processor, statement.On(tx)}.remember(ctx, items)
+}
+
+// dead has the claims of an item say so.
+func (s *steps) dead(ctx context.Context, tx pgx.Tx, it *item) error {
+	if err := (claimant{s.processor, statement.On(tx)}).markDead(ctx, it); err != nil || !it.content {
+		return err
+	}
+	it.end.letter.claimed = it.claim.ids
+	return s.processor.attempts.over(ctx, tx, it.id)
 }
 
 // together is the transaction without savepoints: all or nothing.

@@ -118,7 +118,8 @@ func DoNamed[R any](ctx context.Context, p *Processor, ev Event, name string,
 // applied it meanwhile. Otherwise the error is returned as it was given, as is one that is no
 // failure of the handler; the event may come again.
 //
-// The place of the letter is from:NAMESPACE/0@NUMBER, with a number out of the key. It has
+// The place of the letter is from:NAMESPACE/0@NUMBER, with a number out of the key, and of a
+// class that is keyed by content out of its claim. It has
 // the event as a relay would have published it, whose redrive is [Router.Redrive]'s, with
 // the handler of the event's type.
 func CountFailure(ctx context.Context, p *Processor, ev Event, cause error) (Outcome, error) {

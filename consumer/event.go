@@ -3,6 +3,7 @@ package consumer
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/record"
@@ -29,10 +30,11 @@ type Event struct {
 	// made before.
 	Unprotected bool
 
-	raw      *Record // of a RecordReader: the record, which the event may not show
-	redriven bool    // applied by an operator's command, whatever the policy
-	unseen   bool    // the group had not applied it when its letter was written
-	accepted bool    // judged before: no floor that has passed it since changes that
+	raw      *Record   // of a RecordReader: the record, which the event may not show
+	redriven bool      // applied by an operator's command, whatever the policy
+	unseen   bool      // the group had not applied it when its letter was written
+	accepted bool      // judged before: no floor that has passed it since changes that
+	arrived  time.Time // of a letter that is redriven: when it was written
 }
 
 // Of package record, for [Router.HandleRecord].

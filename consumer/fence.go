@@ -111,6 +111,9 @@ type Effect[R any] struct {
 func Fence[R any](ctx context.Context, p *Processor, ev Event, e Effect[R]) (Receipt[R], error) {
 	run, err := p.within(ctx, ev, e.Name)
 	var receipt Receipt[R]
+	if err == nil && run == nil && p.windows.byContent(ev.Type) {
+		err = fmt.Errorf("%w: %w", ErrRegistration, errContent)
+	}
 	if err == nil {
 		receipt, err = runFence(ctx, p, ev, run, e)
 		err = run.finish(e.Name, err)

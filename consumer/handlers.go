@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -109,9 +110,30 @@ func (hs *handlers) register(eventType string, h *handler) {
 	case !hs.free(eventType):
 	case hs.windows.index(eventType) < 0:
 		hs.fail(eventType, "no class of Config.Classes matches")
+	case h.outlives(hs.windows, eventType):
+		hs.fail(eventType, errContent.Error())
 	default:
 		hs.put(eventType, h)
 	}
+}
+
+// errContent: what an effect of an event is known by outlives the class of that.
+var errContent = errors.New("its class is keyed by content (Class.Content), and what Fence and Do know an effect by, as does the provider, is kept beyond the window: " +
+	"what says the same later would be taken for done; use Router.Tx, Batch or BatchSet, and for an effect outside let them enqueue an event with a key of its own (outbox.NewKey), which a handler of Router.Func takes")
+
+// outlives reports whether the handler leaves effects of events that are known by their content.
+func (h *handler) outlives(w *windows, eventType string) bool {
+	return h.fn != nil && !h.again && w.byContent(eventType)
+}
+
+// check returns the first wrong registration, also of a pattern that is too wide.
+func (hs *handlers) check() error {
+	for _, c := range hs.windows.classes {
+		if h := hs.find(c.Pattern); hs.err == nil && h != nil && h.outlives(hs.windows, c.Pattern) {
+			return fmt.Errorf("%w: event type %q: %w", ErrRegistration, c.Pattern, errContent)
+		}
+	}
+	return hs.err
 }
 
 func (hs *handlers) put(eventType string, h *handler) {
@@ -157,7 +179,11 @@ func (hs *handlers) get(eventType string) (*handler, error) {
 	if hs.err != nil {
 		return nil, hs.err
 	}
-	if h := hs.find(eventType); h != nil {
+	switch h := hs.find(eventType); {
+	case h == nil:
+	case h.outlives(hs.windows, eventType):
+		return nil, fmt.Errorf("%w: event type %q: %w", ErrRegistration, eventType, errContent)
+	default:
 		return h, nil
 	}
 	return nil, fmt.Errorf("%w %q of group %q; register one with Router.Tx, say with Router.Ignore that these events are not for this group, or with Router.Unknown that they become dead letters",

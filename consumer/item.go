@@ -18,6 +18,7 @@ type item struct {
 	id          uuid.UUID // of the event, or of its replay
 	fingerprint record.Fingerprint
 	handler     *handler
+	content     bool       // its class is keyed by content
 	redrive     *requested // the letter that is handled again; nil for a delivery
 	begun       bool       // it has effects that are not ended
 	open        bool       // so it has, and none waits for an operator

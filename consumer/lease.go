@@ -155,7 +155,7 @@ func (f fences) look(ctx context.Context, it *item) error {
 			it.claim = otherContent(it, *ended)
 		}
 		return nil
-	case !claimed && len(it.plan.ids) == 0:
+	case !claimed && len(it.plan.ids) == 0 && !it.plan.bare():
 		it.claim = it.plan.refusal()
 		return nil
 	case claimed:

@@ -101,7 +101,7 @@ func newProcessor(cfg Config, classes []Class) *Processor {
 	}}
 	p.windows.member, p.windows.classes, p.windows.skew = &p.member, classes, cfg.Skew
 	p.marks.member, p.marks.windows = &p.member, &p.windows
-	p.calls.member, p.attempts.member = &p.member, &p.member
+	p.calls.member, p.attempts.member, p.attempts.windows = &p.member, &p.member, &p.windows
 	p.memory.member, p.memory.windows, p.memory.marks, p.memory.of = &p.member, &p.windows, &p.marks, cfg.Completed
 	p.letters.member, p.letters.windows, p.letters.clock = &p.member, &p.windows, time.Now
 	p.letters.most, p.letters.mostKeys = maxParkedLetters, maxParkedKeys
@@ -138,17 +138,17 @@ func (m *member) copied(ev *Event) bool {
 	return ev.RepairID != uuid.Nil || ev.ReplayID != uuid.Nil && m.claimID(*ev) != ev.ReplayID
 }
 
-func (m *member) newItem(ev Event) *item {
-	return &item{ev: ev, id: m.claimID(ev), fingerprint: ev.Fingerprint()}
+func (p *Processor) newItem(ev Event) *item {
+	return &item{ev: ev, id: p.claimID(ev), fingerprint: ev.Fingerprint(), content: p.windows.byContent(ev.Type)}
 }
 
 // effectOf is the item of an effect. Within a delivery that is about its event,
 // whatever the handler made of its copy.
-func (m *member) effectOf(ev Event, run *running) *item {
+func (p *Processor) effectOf(ev Event, run *running) *item {
 	if run != nil {
 		ev = run.event
 	}
-	return m.newItem(ev)
+	return p.newItem(ev)
 }
 
 // Claim claims the event for the group inside the caller's own transaction;

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -15,7 +16,9 @@ import (
 // applies one of which a letter waits is the redrive or the release of that, once, one
 // letter of the event at a time, and nobody after it was discarded. Where the key was
 // another event's, it is a mismatch, unless its own offset was finished.
-func (c claimant) recall(ctx context.Context, it *item) error {
+//
+// Where keys are made of content, a letter says something of what arrived with it only.
+func (c claimant) recall(ctx context.Context, l *look, it *item) error {
 	if it.plan.outcome != Replay && it.plan.outcome != Duplicate && !it.ev.redriven && !it.byArrival() {
 		return nil
 	}
@@ -33,6 +36,16 @@ func (c claimant) recall(ctx context.Context, it *item) error {
 		ConsumerGroup: c.processor.group})
 	if err != nil {
 		return fmt.Errorf("look for letters of the event: %w", err)
+	}
+	if it.content {
+		letters = slices.DeleteFunc(letters, func(letter consumerdb.LettersOfClaimRow) bool {
+			speaks, failure := l.speaks(ctx, &letter, it)
+			err = cmp.Or(err, failure)
+			return !speaks
+		})
+		if err != nil {
+			return err
+		}
 	}
 	outcome, other := it.said(letters)
 	if outcome == Mismatch && it.plan.outcome == Duplicate {

@@ -188,7 +188,7 @@ func (l *requested) event(p *Processor) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	ev.redriven, ev.unseen = true, l.firstSight(p, &ev)
+	ev.redriven, ev.unseen, ev.arrived = true, l.firstSight(p, &ev), l.CreatedAt
 	return ev, nil
 }
 

@@ -80,14 +80,19 @@ func (r Retry) permanent(cause error) (is bool, err error) {
 // the database counts it for all members.
 type attempts struct {
 	*member
+	windows  *windows
 	cameBack sync.Map // of events whose start is counted although their handling came back: how often
 }
 
 // failure counts one failure and reports whether it was the last.
 func (a *attempts) failure(ctx context.Context, tx pgx.Tx, it *item, cause error) (attempts int32, last bool,
 	err error) {
+	keep := attemptsKept
+	if it.content {
+		keep = min(keep, 2*a.windows.windowOf(it.ev.Type))
+	}
 	attempts, err = consumerdb.New(tx).CountAttempt(ctx, consumerdb.CountAttemptParams{
-		EventID: it.id, ConsumerGroup: a.group, LastError: errorText(cause), Keep: consumerdb.Interval(attemptsKept),
+		EventID: it.id, ConsumerGroup: a.group, LastError: errorText(cause), Keep: consumerdb.Interval(keep),
 	})
 	if err != nil {
 		return 0, false, fmt.Errorf("count attempt: %w", err)
@@ -98,6 +103,16 @@ func (a *attempts) failure(ctx context.Context, tx pgx.Tx, it *item, cause error
 		a.log.ErrorContext(ctx, "Retry.Permanent panicked, or ended its goroutine; the error counts as one that may pass", "event", it.ev.Key.String(), "error", err)
 	}
 	return attempts, limit >= 0 && int(attempts) >= limit || permanent, nil
+}
+
+// over forgets the failures of an event that was given up: what says the same later has all
+// attempts.
+func (a *attempts) over(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+	err := consumerdb.New(tx).ForgetAttempts(ctx, consumerdb.ForgetAttemptsParams{EventID: id, ConsumerGroup: a.group})
+	if err != nil {
+		return fmt.Errorf("forget attempts: %w", err)
+	}
+	return nil
 }
 
 // start counts that the handling of an event begins, and returns how often it

@@ -82,7 +82,8 @@ func (r *Router) BatchSet(eventType string, options BatchOptions, h SetHandler) 
 // fails is tried again, and what is complete by then answers with its first
 // result. One that fails for good becomes a dead letter; its effects are kept, and
 // a redrive goes on where it ended. [InProgress] while another attempt holds an
-// effect. Registration as in [Router.Tx].
+// effect. Registration as in [Router.Tx]; of a type whose class is keyed by content
+// ([Class].Content) it is refused.
 func (r *Router) Func(eventType string, h FuncHandler) {
 	r.handlers.register(eventType, &handler{fn: h})
 }
@@ -137,7 +138,7 @@ func (r *Router) Unknown(policy UnknownPolicy) {
 
 // Err returns the first wrong registration, or nil. It matches
 // [ErrRegistration].
-func (r *Router) Err() error { return r.handlers.err }
+func (r *Router) Err() error { return r.handlers.check() }
 
 // Handle delivers one event: it claims the event, runs the handler of its type
 // and commits, in one transaction; that of [Router.Func] runs before the claim.

@@ -171,3 +171,38 @@ func FuzzEncodeHeaders(f *testing.F) {
 		require.NotContains(t, *pairs[0][0], "\x00")
 	})
 }
+
+// TestEffectsByContentAreRefused: a handler whose effects would be remembered for longer than the
+// class remembers the event, whatever its pattern.
+func TestEffectsByContentAreRefused(t *testing.T) {
+	fn := func(context.Context, consumer.Event) error { return nil }
+	for name, c := range map[string]struct {
+		register func(r *consumer.Router)
+		refused  bool
+	}{
+		"func":                           {func(r *consumer.Router) { r.Func("Read", fn) }, true},
+		"func of a pattern in the class": {func(r *consumer.Router) { r.Func("Readings*", fn) }, true},
+		"func of a wider one":            {func(r *consumer.Router) { r.Func("*", fn) }, true},
+		"that leaves the class out":      {func(r *consumer.Router) { r.Func("*", fn); r.Tx("Read*", nothing) }, false},
+		"whatever the order":             {func(r *consumer.Router) { r.Batch("Read*", consumer.BatchOptions{}, nothing); r.Func("*", fn) }, false},
+		"a handler without a claim":      {func(r *consumer.Router) { r.AtLeastOnce("*", fn) }, false},
+		"what is ignored":                {func(r *consumer.Router) { r.Func("*", fn); r.Ignore("Read*") }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := consumer.Reading([]consumer.Class{{Pattern: "*", Window: time.Hour}, {Pattern: "Read*", Window: time.Hour, Keyed: consumer.ByArrival, Content: true}})
+			require.NoError(t, err)
+			r := consumer.NewRouter(p)
+			c.register(r)
+			if !c.refused {
+				require.NoError(t, r.Err())
+				return
+			}
+			require.ErrorIs(t, r.Err(), consumer.ErrRegistration)
+			require.ErrorContains(t, r.Err(), "keyed by content")
+			require.ErrorContains(t, r.Err(), "use Router.Tx")
+			_, err = r.Handle(t.Context(), consumer.Event{Event: record.Event{Key: mustKey(t, someKey), Type: "ReadingsTaken"}})
+			require.ErrorIs(t, err, consumer.ErrRegistration)
+			require.True(t, consumer.Permanent(err))
+		})
+	}
+}

@@ -170,7 +170,7 @@ func (l *look) evidenceOf(ctx context.Context, src Source) (verdict.Evidence, er
 
 // plan is how an event is to be claimed, or why not.
 type plan struct {
-	ids     []uuid.UUID // in order; none: not at all
+	ids     []uuid.UUID // in order; none: not at all, unless it is bare
 	known   []uuid.UUID // under which it may have been claimed, when it is not to be
 	outcome Outcome     // what it is when there are no ids
 	late    bool
@@ -178,6 +178,10 @@ type plan struct {
 	passed  int64          // how many marks had passed its offset
 	other   *MismatchError // goes with the outcome
 }
+
+// bare reports whether the event is to be applied without a claim: it is that of a letter
+// whose copies are over.
+func (pl *plan) bare() bool { return len(pl.ids) == 0 && pl.outcome == 0 }
 
 // refusal is the claim of an event without ids of which none is there.
 func (pl *plan) refusal() Claim {
@@ -243,6 +247,9 @@ func (l *look) judge(ctx context.Context, ev *Event, class int) (plan, error) {
 // byArrival plans an event whose claim goes with the clock. At an offset that the
 // group's mark proves finished it is a duplicate, however long ago that was.
 func (l *look) byArrival(ctx context.Context, ev *Event) (plan, error) {
+	if ev.redriven && l.processor.windows.byContent(ev.Type) {
+		return l.ofLetter(ctx, ev)
+	}
 	ids, err := l.arrival(ctx, l.processor.claimID(*ev), ev.Type)
 	if err != nil || ev.redriven || ev.accepted || l.processor.copied(ev) {
 		return plan{ids: ids}, err
@@ -296,6 +303,11 @@ func (w *windows) timeOf(ev *Event) time.Time {
 func (w *windows) byArrival(eventType string) bool {
 	i := w.index(eventType)
 	return i >= 0 && w.classes[i].Keyed == ByArrival
+}
+
+func (w *windows) byContent(eventType string) bool {
+	i := w.index(eventType)
+	return i >= 0 && w.classes[i].Content
 }
 
 // effectsKept is how long the effects of an event of a type are kept after its end.

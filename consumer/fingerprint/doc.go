@@ -27,16 +27,18 @@
 //     and 10e-1. With [NFC] or [NFKC] more is.
 //   - What is not among Config.Fields never tells two events apart.
 //
-// What is known of an event beside its claim does not go with the window, and is taken for all
-// that say the same. So use it with Tx and Batch handlers, and with a lone Do:
+// Nothing that is known of an event outlives its window, because [Window] says that keys are
+// made of content ([consumer.Class].Content):
 //
-//   - A Fence, or a DoNamed, in a Func handler is there already when the same is said again, for
-//     as long as its row is kept (two windows and a day): the second event ends without its
-//     effect. A provider that is given Call.Key does the same for as long as it remembers it.
-//   - A dead letter stands for all that say the same: until it is redriven they are dead-lettered
-//     without a letter of their own, and for 30 days after that they are duplicates. Redrive or
-//     discard such letters at once, and let the class's handler return errors only for what is
-//     worth that.
+//   - Handlers of Router.Func are refused, and a lone Fence, because the rows by which they know
+//     an effect, and a provider that is given Call.Key, remember for longer. Use Router.Tx and
+//     Batch, or a lone Do. For an effect outside let the handler enqueue an event with a key of its own
+//     (outbox.NewKey), which a Func handler of another type, or group, takes.
+//   - A dead letter stands for what would have met its claim: within the window what says the
+//     same is dead-lettered with it, without a letter of its own; two windows later it is
+//     another event, which is applied, or has a letter of its own. Each letter is redriven by
+//     itself, and is claimed where it had arrived: the redrive of an old one takes nothing from a new event. Of the
+//     record itself a letter says what became of it for as long as it is kept.
 //
 // And it tells apart what a person would not: 1 and "1", null and nothing, lists in
 // another order, "Main St" and "Main Street", a time in two zones. Such copies have an

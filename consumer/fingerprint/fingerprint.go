@@ -84,10 +84,10 @@ func pointer(text string) ([]string, error) {
 // Window is the class of event types that fingerprints tell: copies that arrive within
 // one window of each other are one event, those that arrive two windows apart are two.
 // Choose it longer than the source goes on sending copies, and shorter than it takes to
-// say the same again and mean it. 1 minute to 31 days. Fences and dead letters remember for
-// longer: see the package comment.
+// say the same again and mean it. 1 minute to 31 days. Func handlers are refused for it: see
+// the package comment.
 func Window(pattern string, window time.Duration) consumer.Class {
-	return consumer.Class{Pattern: pattern, Window: window, Keyed: consumer.ByArrival}
+	return consumer.Class{Pattern: pattern, Window: window, Keyed: consumer.ByArrival, Content: true}
 }
 
 // Event makes the event of a message. AggregateID is what it is about and the message

@@ -80,8 +80,9 @@ func TestFields(t *testing.T) {
 	require.True(t, mine)
 	require.Equal(t, other, same)
 	require.True(t, record.Timeless(same.Key), "so that only a class by arrival takes it")
-	_, err = consumer.CheckClasses([]consumer.Class{fingerprint.Window("Read", time.Minute)})
+	classes, err := consumer.CheckClasses([]consumer.Class{fingerprint.Window("Read", time.Minute)})
 	require.NoError(t, err)
+	require.True(t, classes[0].Content, "so that nothing outlives it")
 }
 
 func TestConfig(t *testing.T) {

@@ -114,10 +114,16 @@ type hooks struct {
 	config func(*sarama.Config)
 	member func(sarama.ConsumerGroupHandler) sarama.ConsumerGroupHandler
 	idle   time.Duration // in the place of idleAfter and of lookEvery
+	close  time.Duration // in that of closeTimeout
 }
 
 func (c Config) idleAfter() time.Duration { return cmp.Or(c.hooks.idle, idleAfter) }
 func (c Config) lookEvery() time.Duration { return cmp.Or(c.hooks.idle, lookEvery) }
+
+// endsWithin is for how long Kafka is waited for when the context has ended.
+func (c Config) endsWithin() time.Duration {
+	return c.DrainTimeout + cmp.Or(c.hooks.close, closeTimeout)
+}
 
 // SASL is a login with user and password, of which one of Password and
 // PasswordFunc is given. It prints without the password.

@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/saramagroup/internal/wire"
 )
 
 // Headers of the records in Config.DeadLetterTopic, behind the headers that the
@@ -43,7 +44,7 @@ func (r *runner) sendLetters(ctx context.Context) (sent int, err error) {
 	var m mailer
 	defer func() { err = errors.Join(err, m.close()) }()
 	return r.handler.SendLetters(ctx, func(ctx context.Context, letters []consumer.Letter) ([]consumer.Letter, error) {
-		if err := m.open(r.brokers, r.cfg); err != nil {
+		if err := m.open(ctx, r.brokers, r.cfg); err != nil {
 			return nil, err
 		}
 		return r.send(ctx, &m, letters)
@@ -107,10 +108,11 @@ func shortened(text string) string {
 type mailer struct {
 	client   sarama.Client
 	producer sarama.AsyncProducer
+	release  func()
 }
 
-// open connects, unless that was done.
-func (m *mailer) open(brokers []string, cfg Config) error {
+// open connects, unless that was done. The connections are cut some time after ctx has ended.
+func (m *mailer) open(ctx context.Context, brokers []string, cfg Config) error {
 	if m.producer != nil {
 		return nil
 	}
@@ -118,15 +120,18 @@ func (m *mailer) open(brokers []string, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	release := wire.Into(sc).Outlive(ctx, cfg.endsWithin())
 	client, err := sarama.NewClient(brokers, sc)
 	if err != nil {
+		release()
 		return fmt.Errorf("connect to Kafka: %w", err)
 	}
 	producer, err := sarama.NewAsyncProducerFromClient(client)
 	if err != nil {
+		defer release()
 		return errors.Join(fmt.Errorf("start a producer: %w", err), client.Close())
 	}
-	m.client, m.producer = client, producer
+	m.client, m.producer, m.release = client, producer, release
 	return nil
 }
 
@@ -148,6 +153,7 @@ func (m *mailer) close() error {
 	if m.producer == nil {
 		return nil
 	}
+	defer m.release()
 	m.producer.AsyncClose()
 	for range m.producer.Successes() { // nobody waits for it any more
 	}

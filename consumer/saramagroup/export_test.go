@@ -29,6 +29,12 @@ func (c Config) Idle(d time.Duration) Config {
 	return c
 }
 
+// Close sets for how long Kafka is waited for at the end, beyond DrainTimeout.
+func (c Config) Close(d time.Duration) Config {
+	c.hooks.close = d
+	return c
+}
+
 // FindEnd is findEnd.
 func FindEnd(client sarama.Client, topic string, partition int32, from int64) (end int64, ok bool, err error) {
 	return findEnd(client, place{topic, partition}, from)

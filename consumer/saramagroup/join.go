@@ -12,6 +12,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/onceward/onceward/consumer/saramagroup/internal/wire"
 	"github.com/onceward/onceward/internal/backoff"
 )
 
@@ -75,6 +76,10 @@ var (
 	errLogin   = errors.New("the login was refused; it is tried again with the password that is asked for anew")
 )
 
+// closeTimeout is for how much longer than for what is in hand Kafka is waited for at the
+// end: for the last commit, and to hear that the member leaves.
+const closeTimeout = 10 * time.Second
+
 // errShort stands for the error of a session that was over soon and has none.
 var errShort = errors.New("the last one ended soon and without an error, as in a rebalance of the group")
 
@@ -82,7 +87,7 @@ var errShort = errors.New("the last one ended soon and without an error, as in a
 // passwords change.
 func (j *joiner) run(ctx context.Context) error {
 	for {
-		client, group, err := j.connect(ctx)
+		client, group, release, err := j.connect(ctx)
 		switch {
 		case group != nil:
 		case ctx.Err() != nil:
@@ -91,6 +96,7 @@ func (j *joiner) run(ctx context.Context) error {
 			return err
 		}
 		err = j.attend(ctx, client, group)
+		release()
 		if ctx.Err() != nil || !errors.Is(err, errLogin) {
 			return err
 		}
@@ -114,39 +120,43 @@ func (j *joiner) attend(ctx context.Context, client sarama.Client, group sarama.
 }
 
 // connect tries until Kafka answers or ctx ends. The client is for questions: a
-// connection of the group's own answers nothing while it waits for messages.
-func (j *joiner) connect(ctx context.Context) (sarama.Client, sarama.ConsumerGroup, error) {
+// connection of the group's own answers nothing while it waits for messages. Release is
+// called when both are closed; before, their connections are cut some time after ctx.
+func (j *joiner) connect(ctx context.Context) (sarama.Client, sarama.ConsumerGroup, func(), error) {
 	for {
-		client, group, err := j.login()
+		client, group, release, err := j.login(ctx)
 		if err == nil {
 			j.pause.Reset()
-			return client, group, nil
+			return client, group, release, nil
 		}
 		if j.hopeless(err) {
-			return nil, nil, fmt.Errorf("connect to Kafka: %w", err)
+			return nil, nil, nil, fmt.Errorf("connect to Kafka: %w", err)
 		}
 		if !j.wait(ctx, "Kafka does not answer", err) {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 	}
 }
 
 // login asks for the password, where that is a function, and connects.
-func (j *joiner) login() (sarama.Client, sarama.ConsumerGroup, error) {
+func (j *joiner) login(ctx context.Context) (sarama.Client, sarama.ConsumerGroup, func(), error) {
 	s, err := j.cfg.SaramaConfig()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
+	release := wire.Into(s).Outlive(ctx, j.cfg.endsWithin())
 	client, err := sarama.NewClient(j.brokers, s)
 	if err != nil {
-		return nil, nil, err
+		release()
+		return nil, nil, nil, err
 	}
 	group, err := sarama.NewConsumerGroup(j.brokers, j.group, s)
 	if err != nil {
 		_ = client.Close()
-		return nil, nil, err
+		release()
+		return nil, nil, nil, err
 	}
-	return client, group, nil
+	return client, group, release, nil
 }
 
 // hopeless is hopeless, but for a password that may be another one next time.

@@ -64,10 +64,14 @@ type Handler interface {
 // pointless. It leaves the group before it returns. Each Run at the same time wants
 // a consumer.Processor of its own, else it is consumer.ErrAttended.
 //
-// What Kafka was asked for is waited for at the end, for sarama's Net.ReadTimeout
-// (30s) each: the heartbeat, the fetches, the last commit, leaving. A broker that
-// is stopped, or a proxy that holds, makes the end as long. A process that is killed
-// meanwhile was not heard of, and the next member begins cautiously.
+// A Kafka that is silent at the end, stopped or behind a network that holds, is waited for
+// until 10 seconds after DrainTimeout, in all: for the heartbeat, the fetches, the last
+// commit, leaving. Then the connections are closed, and Run returns as soon as sarama has seen
+// that, mostly within 3 seconds. By default a process needs 20 seconds to end, and 10 more
+// where its database may be silent too, which is asked two questions within DrainTimeout each.
+// What was not committed is delivered again, as duplicates, and the partitions are given to
+// others when SessionTimeout is over. A process that is killed before that was not heard of,
+// and the next member begins cautiously.
 func Run(ctx context.Context, brokers []string, handler Handler, cfg Config) error {
 	cfg = cfg.withDefaults()
 	if len(brokers) == 0 {

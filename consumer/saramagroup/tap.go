@@ -8,27 +8,16 @@ import (
 	"sync"
 
 	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/consumer/saramagroup/internal/wire"
 )
-
-// dialer is what sarama asks for connections.
-type dialer interface {
-	Dial(network, addr string) (net.Conn, error)
-}
-
-// dialerOf is what a configuration would have a client connect by.
-func dialerOf(s *sarama.Config) dialer {
-	if s.Net.Proxy.Enable {
-		return s.Net.Proxy.Dialer
-	}
-	return &net.Dialer{Timeout: s.Net.DialTimeout, KeepAlive: s.Net.KeepAlive}
-}
 
 // tap makes the connections of a client and keeps the last answer that came, as
 // it came: sarama shows nothing of an answer that it refuses. TLS is spoken here,
 // because sarama would speak it above.
 type tap struct {
 	sarama *sarama.Config
-	inner  dialer
+	inner  wire.Dialer
 	tls    *tls.Config // nil: plain text
 
 	mu   sync.Mutex
@@ -37,7 +26,7 @@ type tap struct {
 
 // tapInto has the client of a configuration connect by a tap.
 func tapInto(s *sarama.Config) *tap {
-	t := &tap{sarama: s, inner: dialerOf(s)}
+	t := &tap{sarama: s, inner: wire.DialerOf(s)}
 	if s.Net.TLS.Enable {
 		t.tls, s.Net.TLS.Enable = s.Net.TLS.Config, false
 	}

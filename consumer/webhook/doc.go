@@ -20,7 +20,9 @@
 //
 // # Answers
 //
-//	200  done, by this delivery or an earlier one: the same body each time
+//	200  done, by this delivery or an earlier one: the same body each time. One of another
+//	     program of the group, which has left no [Answer], is done too: the body names event
+//	     and outcome, and the log says so
 //	202  given up: the event is a dead letter of the group, and a redrive has it handled
 //	400  signed, and no event of this sender
 //	400, 401  the signature is missing, wrong or too old, as each sender expects it

@@ -178,8 +178,8 @@ func (r *Receiver) verify(h http.Header, body []byte) (err error) {
 
 // apply claims the event and does its work, or finds the answer of the delivery that did.
 func (r *Receiver) apply(ctx context.Context, ev consumer.Event) (Answer, *refusal) {
-	receipt, err := consumer.Do(ctx, r.processor, ev, func(ctx context.Context, tx pgx.Tx) (Answer, error) {
-		return r.answer(ctx, tx, ev)
+	receipt, err := consumer.Do(ctx, r.processor, ev, func(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) {
+		return r.stored(ctx, tx, ev)
 	})
 	outcome, handler := receipt.Outcome, (*consumer.HandlerError)(nil)
 	if errors.As(err, &handler) {
@@ -193,7 +193,7 @@ func (r *Receiver) apply(ctx context.Context, ev consumer.Event) (Answer, *refus
 	case outcome == consumer.DeadLettered:
 		return deadLettered(ev), nil
 	case err == nil:
-		return receipt.Result, nil
+		return r.first(ctx, ev, receipt.Result), nil
 	case consumer.IsInfrastructure(err): // whatever it is inside
 	case handler != nil:
 		return Answer{}, &refusal{http.StatusInternalServerError, "the event could not be handled; deliver it again", err}
@@ -209,21 +209,47 @@ func (r *Receiver) apply(ctx context.Context, ev consumer.Event) (Answer, *refus
 
 // again is the handler of a redrive. It leaves the answer for deliveries that follow.
 func (r *Receiver) again(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
-	answer, err := r.answer(ctx, tx, ev)
+	stored, err := r.stored(ctx, tx, ev)
 	if err != nil {
 		return err
-	}
-	stored, err := json.Marshal(answer)
-	if err != nil {
-		return fmt.Errorf("encode the answer: %w", err)
 	}
 	return r.processor.Complete(ctx, tx, ev, stored)
 }
 
+// stored does the work, and returns its answer as it is kept with the claim.
+func (r *Receiver) stored(ctx context.Context, tx pgx.Tx, ev consumer.Event) (json.RawMessage, error) {
+	answer, err := r.answer(ctx, tx, ev)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := json.Marshal(answer)
+	if err != nil {
+		return nil, fmt.Errorf("encode the answer: %w", err)
+	}
+	return stored, nil
+}
+
+// first is the answer of the delivery that did the work. Where something else is kept with
+// its claim, that was another program of the group: the event is done all the same, and
+// its sender has to stop.
+func (r *Receiver) first(ctx context.Context, ev consumer.Event, stored json.RawMessage) (a Answer) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(stored, &fields); err == nil && fields["Status"] != nil && fields["Body"] != nil &&
+		json.Unmarshal(stored, &a) == nil && wellFormed(a.Status) {
+		return a
+	}
+	r.log.WarnContext(ctx, "the event was applied before, with a result that is no answer of package webhook; it is acknowledged without that",
+		"event", ev.Key.String(), "type", ev.Type)
+	return said(ev.Key, consumer.Duplicate.String())
+}
+
+// wellFormed reports whether a status is one that an [Answer] may have.
+func wellFormed(status int) bool { return status == 0 || status >= 200 && status <= 499 }
+
 func (r *Receiver) answer(ctx context.Context, tx pgx.Tx, ev consumer.Event) (Answer, error) {
 	a, err := r.do(ctx, tx, ev)
-	if s := a.Status; err == nil && s != 0 && (s < 200 || s > 499) {
-		err = fmt.Errorf("the handler's answer has the status %d: want 200 to 499; return an error to have the event delivered again", s)
+	if err == nil && !wellFormed(a.Status) {
+		err = fmt.Errorf("the handler's answer has the status %d: want 200 to 499; return an error to have the event delivered again", a.Status)
 	}
 	return a, err
 }

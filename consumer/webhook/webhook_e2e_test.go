@@ -8,9 +8,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -234,6 +236,59 @@ func TestWebhookGivesUp(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, report.Findings)
 	})
+}
+
+// lines are those of a log.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) take() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.text.Reset()
+	return l.text.String()
+}
+
+// TestWebhookAfterAnotherReceiver: what a receiver by hand has applied in the same group is done,
+// whatever it has left with the claim: the sender is told so, and the log.
+func TestWebhookAfterAnotherReceiver(t *testing.T) {
+	t.Parallel()
+	e := newEndpoint(t, providers[2])
+	var log lines
+	e.cfg.Consumer.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	e.serve(func(context.Context, pgx.Tx, consumer.Event) (webhook.Answer, error) { panic("called") })
+	p, err := consumer.New(t.Context(), consumer.Config{Group: e.cfg.Consumer.Group, DB: e.db, Classes: []consumer.Class{e.sender.Class}})
+	require.NoError(t, err)
+	for i, result := range []string{
+		`"booked"`, `7`, `[]`, `null`, `{}`, `{"charge":"ch_1"}`, `{"status":"paid","body":"b"}`,
+		`{"Status":"paid","Body":null}`, `{"Status":1,"ContentType":"","Body":null}`, `{"Status":503,"ContentType":"","Body":null}`, "",
+	} {
+		what := strconv.Itoa(i)
+		h, body := e.request(what, time.Now())
+		ev, err := e.sender.Event(h, body)
+		require.NoError(t, err)
+		require.NoError(t, pgx.BeginFunc(t.Context(), e.db, func(tx pgx.Tx) error {
+			if _, err := p.Claim(t.Context(), tx, ev); err != nil || result == "" {
+				return err
+			}
+			return p.Complete(t.Context(), tx, ev, []byte(result))
+		}))
+		for range 2 {
+			done := e.post(what)
+			require.NoError(t, done.err)
+			require.Equal(t, http.StatusOK, done.status, result)
+			require.JSONEq(t, fmt.Sprintf(`{"event":%q,"outcome":"duplicate"}`, ev.Key), done.body, result)
+			require.Contains(t, log.take(), `msg="the event was applied before, with a result that is no answer of package webhook; it is acknowledged without that" group=`+e.cfg.Consumer.Group+" event="+ev.Key.String())
+		}
+	}
 }
 
 // An event that the outbox refuses is no event lost: it is a letter, whose redrive enqueues it.

@@ -1,10 +1,14 @@
 -- name: CountAttempt :one
--- CountAttempt counts a failure of the handler, outside the transaction that it rolled back.
+-- CountAttempt counts a failure of the handler, outside the transaction that it rolled back. One whose earlier failures are over begins anew.
 INSERT INTO onceward.attempts AS a (event_id, consumer_group, last_error, expires_at)
 VALUES (@event_id, @consumer_group, @last_error, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) sqlc.arg(keep)::interval)
 ON CONFLICT (event_id, consumer_group) DO UPDATE
-SET attempts = a.attempts OPERATOR(pg_catalog.+) 1, last_error = EXCLUDED.last_error, expires_at = EXCLUDED.expires_at
+SET attempts = CASE WHEN a.expires_at OPERATOR(pg_catalog.<) pg_catalog.clock_timestamp() THEN 0 ELSE a.attempts END OPERATOR(pg_catalog.+) 1, last_error = EXCLUDED.last_error, expires_at = EXCLUDED.expires_at
 RETURNING attempts;
+
+-- name: ForgetAttempts :exec
+-- ForgetAttempts forgets the failures of an event that was given up, of whose key there will be others.
+DELETE FROM onceward.attempts WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group;
 
 -- name: CountStart :one
 -- CountStart counts that the handling of an event begins, before it does. No row: so many have begun and not come back; a negative

@@ -38,7 +38,7 @@ const countAttempt = `-- name: CountAttempt :one
 INSERT INTO onceward.attempts AS a (event_id, consumer_group, last_error, expires_at)
 VALUES ($1, $2, $3, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $4::interval)
 ON CONFLICT (event_id, consumer_group) DO UPDATE
-SET attempts = a.attempts OPERATOR(pg_catalog.+) 1, last_error = EXCLUDED.last_error, expires_at = EXCLUDED.expires_at
+SET attempts = CASE WHEN a.expires_at OPERATOR(pg_catalog.<) pg_catalog.clock_timestamp() THEN 0 ELSE a.attempts END OPERATOR(pg_catalog.+) 1, last_error = EXCLUDED.last_error, expires_at = EXCLUDED.expires_at
 RETURNING attempts
 `
 
@@ -49,7 +49,7 @@ type CountAttemptParams struct {
 	Keep          pgtype.Interval
 }
 
-// CountAttempt counts a failure of the handler, outside the transaction that it rolled back.
+// CountAttempt counts a failure of the handler, outside the transaction that it rolled back. One whose earlier failures are over begins anew.
 func (q *Queries) CountAttempt(ctx context.Context, arg CountAttemptParams) (int32, error) {
 	row := q.db.QueryRow(ctx, countAttempt,
 		arg.EventID,
@@ -92,6 +92,21 @@ func (q *Queries) CountStart(ctx context.Context, arg CountStartParams) (int32, 
 	var starts int32
 	err := row.Scan(&starts)
 	return starts, err
+}
+
+const forgetAttempts = `-- name: ForgetAttempts :exec
+DELETE FROM onceward.attempts WHERE event_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2
+`
+
+type ForgetAttemptsParams struct {
+	EventID       uuid.UUID
+	ConsumerGroup string
+}
+
+// ForgetAttempts forgets the failures of an event that was given up, of whose key there will be others.
+func (q *Queries) ForgetAttempts(ctx context.Context, arg ForgetAttemptsParams) error {
+	_, err := q.db.Exec(ctx, forgetAttempts, arg.EventID, arg.ConsumerGroup)
+	return err
 }
 
 const startsLeft = `-- name: StartsLeft :one

@@ -2,12 +2,13 @@
 -- PutDeadLetter keeps a message that could not be applied, or puts it in the place of a letter that is decided: of the same record
 -- that was given up @again, or is parked again, or of another one unless the letter says that its event was applied or given up, or
 -- that a range was not read; or in that of the same record that waits and knows no event, because nobody could read it.
--- What has no event is the same within one life of its topic only. 0: the one that is there stays.
+-- What has no event, or one that is known by its @content, is the same within one life of its topic only. 0: the one that is there stays. It is written when its transaction
+-- began, as its claims by arrival are.
 WITH inserted AS (
   INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, topic_id, kafka_partition, kafka_offset, event_id, namespace,
-    event_type, record_key, record_value, record_headers, reason, error, attempts, state, unreadable_until, claim_id, fingerprint)
+    event_type, record_key, record_value, record_headers, reason, error, attempts, state, unreadable_until, claim_id, fingerprint, created_at)
   VALUES (@consumer_group, @topic, @topic_id, @kafka_partition, @kafka_offset, @event_id, @namespace,
-    @event_type, @record_key, @record_value, CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb), @reason, @error, @attempts, @state, @unreadable_until, @claim_id, @fingerprint)
+    @event_type, @record_key, @record_value, CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb), @reason, @error, @attempts, @state, @unreadable_until, @claim_id, @fingerprint, pg_catalog.now())
   ON CONFLICT DO NOTHING
   RETURNING 1
 ), replaced AS (
@@ -15,12 +16,12 @@ WITH inserted AS (
   SET topic_id = @topic_id, event_id = @event_id, namespace = @namespace, event_type = @event_type, record_key = @record_key, record_value = @record_value,
     record_headers = CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb), reason = @reason, error = @error, attempts = @attempts, state = @state, unreadable_until = @unreadable_until,
     claim_id = @claim_id, fingerprint = @fingerprint, seq = DEFAULT,
-    generation = generation OPERATOR(pg_catalog.+) 1, created_at = pg_catalog.clock_timestamp(), decided_at = NULL, decided_by = NULL, decided_why = NULL, expires_at = NULL, sent_at = NULL
+    generation = generation OPERATOR(pg_catalog.+) 1, created_at = pg_catalog.now(), decided_at = NULL, decided_by = NULL, decided_why = NULL, expires_at = NULL, sent_at = NULL
   WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
     AND CASE WHEN COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
         AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
         AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) @unreadable_until
-        AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) @topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, @topic_id]))
+        AND (claim_id IS NOT NULL AND NOT @content::boolean OR topic_id OPERATOR(pg_catalog.=) @topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, @topic_id]))
       THEN @again::boolean AND (claim_id IS NULL OR state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])) OR @state OPERATOR(pg_catalog.=) 'parked' AND state OPERATOR(pg_catalog.=) 'redriven'
       ELSE state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[]) AND reason OPERATOR(pg_catalog.<>) 'unreadable' AND (claim_id IS NULL OR state OPERATOR(pg_catalog.=) 'discarded' AND reason OPERATOR(pg_catalog.=) ANY('{mismatch,replay}'::pg_catalog.text[])) END
   RETURNING 1
@@ -30,14 +31,14 @@ SELECT ((SELECT pg_catalog.count(*) FROM inserted) OPERATOR(pg_catalog.+) (SELEC
 -- name: PlaceOfLetter :one
 -- PlaceOfLetter says under which topic's name a record has its letter, of the first hundred that it may have; empty: none. A letter at its place is
 -- another one's when the topic was deleted and created again, so that its offsets started anew: then another record may say the same, unless that
--- is an event, of which it is a copy. It is a statement of its own, because PutDeadLetter does not see a letter for whose transaction it had to wait.
+-- is an event that is not known by its @content, of which it is a copy. It is a statement of its own, because PutDeadLetter does not see a letter for whose transaction it had to wait.
 SELECT COALESCE((SELECT topic FROM onceward.consumer_dead_letters
   WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
     AND topic OPERATOR(pg_catalog.=) ANY(ARRAY(SELECT @topic::pg_catalog.text OPERATOR(pg_catalog.||) CASE WHEN n OPERATOR(pg_catalog.>) 1 THEN '~' OPERATOR(pg_catalog.||) n::pg_catalog.text ELSE '' END FROM pg_catalog.generate_series(1, 100) n))
     AND COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
     AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
     AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) @unreadable_until
-    AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) @topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, @topic_id]))
+    AND (claim_id IS NOT NULL AND NOT @content::boolean OR topic_id OPERATOR(pg_catalog.=) @topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, @topic_id]))
   ORDER BY pg_catalog.length(topic), topic LIMIT 1), '')::pg_catalog.text AS topic;
 
 -- name: RangeIsKept :one
@@ -51,7 +52,7 @@ SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
 -- name: NextRequestedLetter :one
 -- NextRequestedLetter reads the next letter whose redrive was asked for, after a place; letters that others have in hand are passed over,
 -- and those of messages that could not be read, which hold nothing to handle.
-SELECT topic, topic_id, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, generation, state
+SELECT topic, topic_id, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, generation, state, created_at
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND state OPERATOR(pg_catalog.=) 'requested' AND reason OPERATOR(pg_catalog.<>) 'unreadable'
   AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.>) (@topic::pg_catalog.text, @kafka_partition::integer, @kafka_offset::bigint)
@@ -104,7 +105,7 @@ SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('oncewar
 -- LettersOfClaim reads the letters of an id, which say what its claim did until the day of that was dropped. at is when that was decided,
 -- or the letter written. One of a release before schema 8 has no fingerprint, and gives what that is made of.
 SELECT state, reason, fingerprint, COALESCE(namespace, '') AS namespace, COALESCE(event_type, '') AS event_type, record_key, (CASE WHEN fingerprint IS NULL THEN record_value END)::pg_catalog.bytea AS record_value,
-  COALESCE(decided_at, created_at)::pg_catalog.timestamptz AS at
+  COALESCE(decided_at, created_at)::pg_catalog.timestamptz AS at, topic, topic_id, kafka_partition, kafka_offset, created_at
 FROM onceward.consumer_dead_letters
 WHERE claim_id OPERATOR(pg_catalog.=) @claim_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND reason OPERATOR(pg_catalog.<>) 'mismatch'
 ORDER BY seq;
@@ -210,9 +211,9 @@ WHERE p.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND p.topic OPERAT
 
 -- name: NextParkedLetter :one
 -- NextParkedLetter reads the next letter, after a place, that is parked and the first of its key: what it was behind is settled.
-SELECT l.topic, l.topic_id, l.kafka_partition, l.kafka_offset, l.record_key, l.record_value, l.record_headers, l.reason, l.generation, l.state
+SELECT l.topic, l.topic_id, l.kafka_partition, l.kafka_offset, l.record_key, l.record_value, l.record_headers, l.reason, l.generation, l.state, l.created_at
 FROM onceward.parked p CROSS JOIN LATERAL (
-  SELECT w.topic, w.topic_id, w.kafka_partition, w.kafka_offset, w.record_key, w.record_value, w.record_headers, w.reason, w.generation, w.state
+  SELECT w.topic, w.topic_id, w.kafka_partition, w.kafka_offset, w.record_key, w.record_value, w.record_headers, w.reason, w.generation, w.state, w.created_at
   FROM onceward.consumer_dead_letters w
   WHERE w.consumer_group OPERATOR(pg_catalog.=) p.consumer_group AND w.topic OPERATOR(pg_catalog.=) p.topic AND pg_catalog.sha256(w.record_key) OPERATOR(pg_catalog.=) p.key_hash
     AND w.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND w.reason OPERATOR(pg_catalog.<>) 'replay'

@@ -105,7 +105,7 @@ func (q *Queries) FirstOfKey(ctx context.Context, arg FirstOfKeyParams) (FirstOf
 
 const lettersOfClaim = `-- name: LettersOfClaim :many
 SELECT state, reason, fingerprint, COALESCE(namespace, '') AS namespace, COALESCE(event_type, '') AS event_type, record_key, (CASE WHEN fingerprint IS NULL THEN record_value END)::pg_catalog.bytea AS record_value,
-  COALESCE(decided_at, created_at)::pg_catalog.timestamptz AS at
+  COALESCE(decided_at, created_at)::pg_catalog.timestamptz AS at, topic, topic_id, kafka_partition, kafka_offset, created_at
 FROM onceward.consumer_dead_letters
 WHERE claim_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2 AND reason OPERATOR(pg_catalog.<>) 'mismatch'
 ORDER BY seq
@@ -117,14 +117,19 @@ type LettersOfClaimParams struct {
 }
 
 type LettersOfClaimRow struct {
-	State       string
-	Reason      string
-	Fingerprint []byte
-	Namespace   string
-	EventType   string
-	RecordKey   []byte
-	RecordValue []byte
-	At          time.Time
+	State          string
+	Reason         string
+	Fingerprint    []byte
+	Namespace      string
+	EventType      string
+	RecordKey      []byte
+	RecordValue    []byte
+	At             time.Time
+	Topic          string
+	TopicID        uuid.UUID
+	KafkaPartition int32
+	KafkaOffset    int64
+	CreatedAt      time.Time
 }
 
 // LettersOfClaim reads the letters of an id, which say what its claim did until the day of that was dropped. at is when that was decided,
@@ -147,6 +152,11 @@ func (q *Queries) LettersOfClaim(ctx context.Context, arg LettersOfClaimParams) 
 			&i.RecordKey,
 			&i.RecordValue,
 			&i.At,
+			&i.Topic,
+			&i.TopicID,
+			&i.KafkaPartition,
+			&i.KafkaOffset,
+			&i.CreatedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -392,9 +402,9 @@ func (q *Queries) NameLetterEvent(ctx context.Context, arg NameLetterEventParams
 }
 
 const nextParkedLetter = `-- name: NextParkedLetter :one
-SELECT l.topic, l.topic_id, l.kafka_partition, l.kafka_offset, l.record_key, l.record_value, l.record_headers, l.reason, l.generation, l.state
+SELECT l.topic, l.topic_id, l.kafka_partition, l.kafka_offset, l.record_key, l.record_value, l.record_headers, l.reason, l.generation, l.state, l.created_at
 FROM onceward.parked p CROSS JOIN LATERAL (
-  SELECT w.topic, w.topic_id, w.kafka_partition, w.kafka_offset, w.record_key, w.record_value, w.record_headers, w.reason, w.generation, w.state
+  SELECT w.topic, w.topic_id, w.kafka_partition, w.kafka_offset, w.record_key, w.record_value, w.record_headers, w.reason, w.generation, w.state, w.created_at
   FROM onceward.consumer_dead_letters w
   WHERE w.consumer_group OPERATOR(pg_catalog.=) p.consumer_group AND w.topic OPERATOR(pg_catalog.=) p.topic AND pg_catalog.sha256(w.record_key) OPERATOR(pg_catalog.=) p.key_hash
     AND w.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND w.reason OPERATOR(pg_catalog.<>) 'replay'
@@ -422,6 +432,7 @@ type NextParkedLetterRow struct {
 	Reason         string
 	Generation     int32
 	State          string
+	CreatedAt      time.Time
 }
 
 // NextParkedLetter reads the next letter, after a place, that is parked and the first of its key: what it was behind is settled.
@@ -444,12 +455,13 @@ func (q *Queries) NextParkedLetter(ctx context.Context, arg NextParkedLetterPara
 		&i.Reason,
 		&i.Generation,
 		&i.State,
+		&i.CreatedAt,
 	)
 	return i, err
 }
 
 const nextRequestedLetter = `-- name: NextRequestedLetter :one
-SELECT topic, topic_id, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, generation, state
+SELECT topic, topic_id, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, generation, state, created_at
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND state OPERATOR(pg_catalog.=) 'requested' AND reason OPERATOR(pg_catalog.<>) 'unreadable'
   AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.>) ($2::pg_catalog.text, $3::integer, $4::bigint)
@@ -475,6 +487,7 @@ type NextRequestedLetterRow struct {
 	Reason         string
 	Generation     int32
 	State          string
+	CreatedAt      time.Time
 }
 
 // NextRequestedLetter reads the next letter whose redrive was asked for, after a place; letters that others have in hand are passed over,
@@ -498,6 +511,7 @@ func (q *Queries) NextRequestedLetter(ctx context.Context, arg NextRequestedLett
 		&i.Reason,
 		&i.Generation,
 		&i.State,
+		&i.CreatedAt,
 	)
 	return i, err
 }
@@ -600,7 +614,7 @@ SELECT COALESCE((SELECT topic FROM onceward.consumer_dead_letters
     AND COALESCE(record_key OPERATOR(pg_catalog.=) $5, record_key IS NULL AND $5 IS NULL)
     AND COALESCE(record_value OPERATOR(pg_catalog.=) $6, record_value IS NULL AND $6 IS NULL)
     AND record_headers OPERATOR(pg_catalog.=) CAST($7::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) $8
-    AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) $9 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $9]))
+    AND (claim_id IS NOT NULL AND NOT $9::boolean OR topic_id OPERATOR(pg_catalog.=) $10 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $10]))
   ORDER BY pg_catalog.length(topic), topic LIMIT 1), '')::pg_catalog.text AS topic
 `
 
@@ -613,12 +627,13 @@ type PlaceOfLetterParams struct {
 	RecordValue     []byte
 	RecordHeaders   string
 	UnreadableUntil int64
+	Content         bool
 	TopicID         uuid.UUID
 }
 
 // PlaceOfLetter says under which topic's name a record has its letter, of the first hundred that it may have; empty: none. A letter at its place is
 // another one's when the topic was deleted and created again, so that its offsets started anew: then another record may say the same, unless that
-// is an event, of which it is a copy. It is a statement of its own, because PutDeadLetter does not see a letter for whose transaction it had to wait.
+// is an event that is not known by its @content, of which it is a copy. It is a statement of its own, because PutDeadLetter does not see a letter for whose transaction it had to wait.
 func (q *Queries) PlaceOfLetter(ctx context.Context, arg PlaceOfLetterParams) (string, error) {
 	row := q.db.QueryRow(ctx, placeOfLetter,
 		arg.ConsumerGroup,
@@ -629,6 +644,7 @@ func (q *Queries) PlaceOfLetter(ctx context.Context, arg PlaceOfLetterParams) (s
 		arg.RecordValue,
 		arg.RecordHeaders,
 		arg.UnreadableUntil,
+		arg.Content,
 		arg.TopicID,
 	)
 	var topic string
@@ -639,9 +655,9 @@ func (q *Queries) PlaceOfLetter(ctx context.Context, arg PlaceOfLetterParams) (s
 const putDeadLetter = `-- name: PutDeadLetter :one
 WITH inserted AS (
   INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, topic_id, kafka_partition, kafka_offset, event_id, namespace,
-    event_type, record_key, record_value, record_headers, reason, error, attempts, state, unreadable_until, claim_id, fingerprint)
+    event_type, record_key, record_value, record_headers, reason, error, attempts, state, unreadable_until, claim_id, fingerprint, created_at)
   VALUES ($1, $2, $3, $4, $5, $6, $7,
-    $8, $9, $10, CAST($11::pg_catalog.text AS pg_catalog.jsonb), $12, $13, $14, $15, $16, $17, $18)
+    $8, $9, $10, CAST($11::pg_catalog.text AS pg_catalog.jsonb), $12, $13, $14, $15, $16, $17, $18, pg_catalog.now())
   ON CONFLICT DO NOTHING
   RETURNING 1
 ), replaced AS (
@@ -649,13 +665,13 @@ WITH inserted AS (
   SET topic_id = $3, event_id = $6, namespace = $7, event_type = $8, record_key = $9, record_value = $10,
     record_headers = CAST($11::pg_catalog.text AS pg_catalog.jsonb), reason = $12, error = $13, attempts = $14, state = $15, unreadable_until = $16,
     claim_id = $17, fingerprint = $18, seq = DEFAULT,
-    generation = generation OPERATOR(pg_catalog.+) 1, created_at = pg_catalog.clock_timestamp(), decided_at = NULL, decided_by = NULL, decided_why = NULL, expires_at = NULL, sent_at = NULL
+    generation = generation OPERATOR(pg_catalog.+) 1, created_at = pg_catalog.now(), decided_at = NULL, decided_by = NULL, decided_why = NULL, expires_at = NULL, sent_at = NULL
   WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2 AND kafka_partition OPERATOR(pg_catalog.=) $4 AND kafka_offset OPERATOR(pg_catalog.=) $5
     AND CASE WHEN COALESCE(record_key OPERATOR(pg_catalog.=) $9, record_key IS NULL AND $9 IS NULL)
         AND COALESCE(record_value OPERATOR(pg_catalog.=) $10, record_value IS NULL AND $10 IS NULL)
         AND record_headers OPERATOR(pg_catalog.=) CAST($11::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) $16
-        AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) $3 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $3]))
-      THEN $19::boolean AND (claim_id IS NULL OR state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])) OR $15 OPERATOR(pg_catalog.=) 'parked' AND state OPERATOR(pg_catalog.=) 'redriven'
+        AND (claim_id IS NOT NULL AND NOT $19::boolean OR topic_id OPERATOR(pg_catalog.=) $3 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $3]))
+      THEN $20::boolean AND (claim_id IS NULL OR state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])) OR $15 OPERATOR(pg_catalog.=) 'parked' AND state OPERATOR(pg_catalog.=) 'redriven'
       ELSE state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[]) AND reason OPERATOR(pg_catalog.<>) 'unreadable' AND (claim_id IS NULL OR state OPERATOR(pg_catalog.=) 'discarded' AND reason OPERATOR(pg_catalog.=) ANY('{mismatch,replay}'::pg_catalog.text[])) END
   RETURNING 1
 )
@@ -681,13 +697,15 @@ type PutDeadLetterParams struct {
 	UnreadableUntil int64
 	ClaimID         *uuid.UUID
 	Fingerprint     []byte
+	Content         bool
 	Again           bool
 }
 
 // PutDeadLetter keeps a message that could not be applied, or puts it in the place of a letter that is decided: of the same record
 // that was given up @again, or is parked again, or of another one unless the letter says that its event was applied or given up, or
 // that a range was not read; or in that of the same record that waits and knows no event, because nobody could read it.
-// What has no event is the same within one life of its topic only. 0: the one that is there stays.
+// What has no event, or one that is known by its @content, is the same within one life of its topic only. 0: the one that is there stays. It is written when its transaction
+// began, as its claims by arrival are.
 func (q *Queries) PutDeadLetter(ctx context.Context, arg PutDeadLetterParams) (int64, error) {
 	row := q.db.QueryRow(ctx, putDeadLetter,
 		arg.ConsumerGroup,
@@ -708,6 +726,7 @@ func (q *Queries) PutDeadLetter(ctx context.Context, arg PutDeadLetterParams) (i
 		arg.UnreadableUntil,
 		arg.ClaimID,
 		arg.Fingerprint,
+		arg.Content,
 		arg.Again,
 	)
 	var written int64

@@ -10,7 +10,8 @@ import (
 // Key is the api key of a Kafka request.
 type Key int16
 
-// The keys that matter to a transactional producer, as in the Kafka protocol guide.
+// The keys that matter to a transactional producer and to a member of a group, as in the
+// Kafka protocol guide.
 const (
 	Produce            Key = 0
 	Fetch              Key = 1
@@ -18,6 +19,9 @@ const (
 	OffsetCommit       Key = 8
 	OffsetFetch        Key = 9
 	FindCoordinator    Key = 10
+	JoinGroup          Key = 11
+	Heartbeat          Key = 12
+	LeaveGroup         Key = 13
 	ApiVersions        Key = 18 //nolint:staticcheck // Kafka's spelling
 	InitProducerID     Key = 22
 	AddPartitionsToTxn Key = 24
