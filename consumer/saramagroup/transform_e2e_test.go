@@ -36,10 +36,12 @@ type theatre struct {
 	cluster *kafkaserver.Cluster
 	network *kafkaproxy.Network
 	defect  string
+	trace   string // the folder of sarama's logs, empty for none
 	dice    *rand.Rand
 	members []*exec.Cmd
 	client  *kgo.Client
 	wrote   atomic.Int64
+	moved   int
 }
 
 func newTheatre(t *testing.T, brokers int, defect string) *theatre {
@@ -51,7 +53,9 @@ func newTheatre(t *testing.T, brokers int, defect string) *theatre {
 	t.Cleanup(func() { require.NoError(t, th.network.Close()) })
 	var err error
 	th.cluster, err = kafkaserver.Start(t.Context(), kafkaserver.Options{
-		Brokers:  brokers,
+		Brokers: brokers,
+		JVM: append(kafkaserver.DefaultJVM(), "-Dorg.slf4j.simpleLogger.log.kafka.coordinator.transaction=debug",
+			"-Dorg.slf4j.simpleLogger.log.org.apache.kafka.coordinator.group.OffsetMetadataManager=debug"),
 		Settings: map[string]string{"group.min.session.timeout.ms": "1000", "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"},
 		Advertise: func(_ int, address string) string {
 			link, err := th.network.Add(t.Context(), address)
@@ -76,7 +80,8 @@ func newTheatre(t *testing.T, brokers int, defect string) *theatre {
 func (th *theatre) enter() *exec.Cmd {
 	th.t.Helper()
 	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), "ONCEWARD_SHOUT_BROKERS="+strings.Join(th.cluster.Addrs(), ","), "ONCEWARD_SHOUT_DEFECT="+th.defect)
+	child.Env = append(os.Environ(), "ONCEWARD_SHOUT_BROKERS="+strings.Join(th.cluster.Addrs(), ","), "ONCEWARD_SHOUT_DEFECT="+th.defect,
+		"ONCEWARD_SHOUT_TRACE="+th.trace)
 	child.Stderr = th.t.Output()
 	child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(th.t, child.Start())
@@ -177,45 +182,6 @@ func compare(input, output map[int32][]string) error {
 	return nil
 }
 
-// explain logs the outputs that are seen more than once, as they lie in Kafka.
-func (th *theatre) explain(input, output map[int32][]string) {
-	th.t.Helper()
-	for partition, values := range output {
-		seen := make(map[string]int)
-		for _, v := range values {
-			seen[v]++
-		}
-		var twice, lacks []string
-		for _, v := range input[partition] {
-			switch {
-			case seen[v] > 1:
-				twice = append(twice, v)
-			case seen[v] == 0:
-				lacks = append(lacks, v)
-			}
-		}
-		th.t.Log("partition", partition, "twice", twice, "lacks", lacks)
-		if len(twice) == 0 {
-			continue
-		}
-		client, err := kgo.NewClient(kgo.SeedBrokers(th.cluster.Addrs()...), kgo.KeepControlRecords(), kgo.MaxVersions(kversion.V2_8_0()),
-			kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{upper: {partition: kgo.NewOffset().AtStart()}}))
-		require.NoError(th.t, err)
-		end := endsOf(th.t, th.client, upper, false)[partition]
-		for at := int64(0); at < end; {
-			fetches := client.PollFetches(th.t.Context())
-			fetches.EachRecord(func(r *kgo.Record) {
-				at = r.Offset + 1
-				if slices.Contains(twice, string(r.Value)) || r.Attrs.IsControl() {
-					th.t.Log(partition, r.Offset, "producer", r.ProducerID, "epoch", r.ProducerEpoch,
-						"at", r.Timestamp.Format("15:04:05.000"), "value", string(r.Value), "marker", r.Attrs.IsControl(), r.Key)
-				}
-			})
-		}
-		client.Close()
-	}
-}
-
 // acts are what happens to the members and their Kafka, each once a round.
 func (th *theatre) acts() map[string]func() {
 	member := func() int { return th.dice.IntN(len(th.members)) }
@@ -288,6 +254,7 @@ func TestTransform(t *testing.T) {
 		lasts = 10 * time.Minute
 	}
 	th := newTheatre(t, 3, "")
+	th.trace = t.TempDir()
 	for range 3 {
 		th.members = append(th.members, th.enter())
 	}
@@ -352,6 +319,50 @@ func TestTransformCatchesLateEndTxn(t *testing.T) {
 			break
 		}
 	}
+	close(enough)
+	writer.Wait()
+}
+
+// TestTransformKilledCoordinator kills the group's coordinator again and again, in the middle of commits.
+func TestTransformKilledCoordinator(t *testing.T) {
+	lasts, err := time.ParseDuration(os.Getenv("ONCEWARD_HUNT"))
+	if err != nil {
+		t.Skip("hunt")
+	}
+	th := newTheatre(t, 3, "")
+	th.trace = t.TempDir()
+	for range 3 {
+		th.members = append(th.members, th.enter())
+	}
+	enough := make(chan struct{})
+	var writer sync.WaitGroup
+	writer.Go(func() { th.write(enough, 300) })
+	th.pause(5*time.Second, 6*time.Second)
+	kills := 0
+	for began := time.Now(); time.Since(began) < lasts; kills++ {
+		i := th.coordinator()
+		t.Log("kill", i+1, time.Now().UTC().Format("15:04:05.000"))
+		th.cluster.Kill(i)
+		th.pause(0, 3*time.Second)
+		require.NoError(t, th.cluster.StartBroker(t.Context(), i))
+		th.pause(5*time.Second, 9*time.Second)
+		output := th.played(upper, kgo.ReadCommitted())
+		input := th.played(topic, kgo.ReadUncommitted()) // all that the output can be of
+		all := maps.Clone(input)
+		for partition, in := range input {
+			input[partition] = in[:min(len(output[partition]), len(in))] // the rest is on its way
+		}
+		if err := compare(input, output); err != nil {
+			th.network.Heal()
+			close(enough)
+			writer.Wait()
+			th.reads("shouting", 100*time.Millisecond)
+			_ = all
+			th.explain(th.played(topic, kgo.ReadUncommitted()), th.played(upper, kgo.ReadCommitted()))
+			require.NoError(t, err)
+		}
+	}
+	t.Log(kills, "kills", th.wrote.Load(), "records")
 	close(enough)
 	writer.Wait()
 }
