@@ -22,6 +22,12 @@ import (
 // around is how much of logs and topics is kept on both sides of a violation.
 const around = 20 * time.Second
 
+// saysOfTransactions has the brokers say what becomes of transactions, and of their offsets.
+var saysOfTransactions = []string{
+	"-Dorg.slf4j.simpleLogger.log.kafka.coordinator.transaction=debug",
+	"-Dorg.slf4j.simpleLogger.log.org.apache.kafka.coordinator.group.OffsetMetadataManager=debug",
+}
+
 // explain logs what lies in Kafka, and what sarama said, about the partitions whose outputs
 // are not its inputs: the outputs, the group's offsets, the states of the transactional id.
 func (th *theatre) explain(input, output map[int32][]string) {
