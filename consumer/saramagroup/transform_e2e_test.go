@@ -154,6 +154,7 @@ func (th *theatre) reads(group string, every time.Duration) {
 			return false
 		}
 		left := endsOf(th.t, th.client, topic, false)
+		maps.DeleteFunc(left, func(_ int32, end int64) bool { return end == 0 })
 		for _, p := range answer.Topics[0].Partitions {
 			if p.ErrorCode == 0 && p.Offset == left[p.Partition] {
 				delete(left, p.Partition)
