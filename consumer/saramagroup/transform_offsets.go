@@ -162,7 +162,7 @@ func (t *transformer) verify(ctx context.Context, at place, begins int64) error 
 				return err
 			}
 			_ = t.client.RefreshCoordinator(t.group) // what is wrong with it, the next request says
-			t.wire.pause(backoff.After(try, produceRetryMin, txnRetryMax))
+			t.wire.Pause(backoff.After(try, produceRetryMin, txnRetryMax))
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/internal/wire"
 	"github.com/onceward/onceward/internal/backoff"
 )
 
@@ -52,7 +53,7 @@ type transformer struct {
 	*transforming
 	questions sarama.Client
 	client    sarama.Client // of the producers, from Setup on
-	wire      *wire
+	wire      *wire.Wire
 	tasks     sync.WaitGroup // what sarama does for the producers
 	finished  atomic.Int64   // messages of this session
 
@@ -73,7 +74,8 @@ func (t *transformer) connect() error {
 	if err != nil {
 		return err
 	}
-	t.wire = wireInto(config)
+	t.wire = wire.New(dialerOf(config))
+	config.Net.Proxy.Enable, config.Net.Proxy.Dialer = true, t.wire
 	t.tune(config)
 	t.client, err = sarama.NewClient(t.brokers, config)
 	return err
@@ -85,7 +87,7 @@ func (t *transformer) tune(config *sarama.Config) {
 	tries := int(t.cfg.TransactionTimeout/txnRetryMax) + 10
 	config.Producer.Retry.Max, config.Producer.Transaction.Retry.Max = tries, tries
 	config.Metadata.Retry.Max, config.Metadata.Retry.BackoffFunc = tries, func(retries, _ int) time.Duration {
-		t.wire.pause(backoff.After(retries+1, produceRetryMin, txnRetryMax))
+		t.wire.Pause(backoff.After(retries+1, produceRetryMin, txnRetryMax))
 		return 0
 	}
 }
@@ -102,7 +104,7 @@ func (t *transformer) disconnect() {
 	if t.client == nil {
 		return
 	}
-	t.wire.cut()
+	t.wire.Cut()
 	_ = t.client.Close()
 	t.tasks.Wait()
 }

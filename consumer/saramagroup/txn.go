@@ -70,7 +70,7 @@ func (p *txn) pause(d time.Duration) {
 	if producer := p.current.Load(); producer != nil && (*producer).TxnStatus()&sarama.ProducerTxnFlagInError != 0 {
 		return
 	}
-	p.owner.wire.pause(d)
+	p.owner.wire.Pause(d)
 }
 
 // transactionalID is of an input partition: who is given the partition ends what the one

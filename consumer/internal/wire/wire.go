@@ -1,36 +1,37 @@
-package saramagroup
+package wire
 
 import (
 	"errors"
 	"net"
 	"sync"
 	"time"
-
-	"github.com/IBM/sarama"
 )
 
+// errCut is what a connection is refused with after the cut.
 var errCut = errors.New("connection cut, because the session is over")
 
-// wire makes the connections of a session's producers, so that all that they wait for
-// can be ended at once: sarama's transactions are given no context. It is safe for
+// Dialer makes connections, as sarama and x/net/proxy want it.
+type Dialer interface {
+	Dial(network, addr string) (net.Conn, error)
+}
+
+// Wire makes connections, and ends all of them at once. It is a [Dialer], and safe for
 // concurrent use.
-type wire struct {
-	inner dialer
-	down  chan struct{} // closed by cut
+type Wire struct {
+	inner Dialer
+	down  chan struct{} // closed by Cut
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{} // nil once cut
 }
 
-// wireInto has the client of a configuration connect by a wire, on which it puts TLS.
-func wireInto(s *sarama.Config) *wire {
-	w := &wire{inner: dialerOf(s), down: make(chan struct{}), conns: make(map[net.Conn]struct{})}
-	s.Net.Proxy.Enable, s.Net.Proxy.Dialer = true, w
-	return w
+// New returns a wire that connects by inner.
+func New(inner Dialer) *Wire {
+	return &Wire{inner: inner, down: make(chan struct{}), conns: make(map[net.Conn]struct{})}
 }
 
-// Dial implements the dialer of sarama.
-func (w *wire) Dial(network, addr string) (net.Conn, error) {
+// Dial implements [Dialer].
+func (w *Wire) Dial(network, addr string) (net.Conn, error) {
 	conn, err := w.inner.Dial(network, addr)
 	if err != nil {
 		return nil, err
@@ -46,9 +47,9 @@ func (w *wire) Dial(network, addr string) (net.Conn, error) {
 	return wired, nil
 }
 
-// cut closes all connections, and ends all pauses; there are no new ones. More calls do
+// Cut closes all connections, and ends all pauses; there are no new ones. More calls do
 // nothing.
-func (w *wire) cut() {
+func (w *Wire) Cut() {
 	w.mu.Lock()
 	conns := w.conns
 	w.conns = nil
@@ -62,8 +63,8 @@ func (w *wire) cut() {
 	}
 }
 
-// pause waits, but no longer than until the cut.
-func (w *wire) pause(d time.Duration) {
+// Pause waits, but no longer than until the cut.
+func (w *Wire) Pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -75,7 +76,7 @@ func (w *wire) pause(d time.Duration) {
 // wired is one connection of a wire.
 type wired struct {
 	net.Conn
-	wire *wire
+	wire *Wire
 }
 
 // Close implements net.Conn.
