@@ -1,5 +1,7 @@
 package saramagroup
 
+import "github.com/IBM/sarama"
+
 // Defects that tests build into a Transform.
 func (c TransformConfig) Plain() TransformConfig        { c.faults.plain = true; return c }
 func (c TransformConfig) Outside() TransformConfig      { c.faults.outside = true; return c }
@@ -16,4 +18,10 @@ func TransformRefuses(err error) (ended error) {
 // TransactionalID is transactionalID.
 func TransactionalID(group, topic string, partition int32) string {
 	return transactionalID(group, place{topic, partition})
+}
+
+// Member builds a handler around that of the sessions.
+func (c TransformConfig) Member(around func(sarama.ConsumerGroupHandler) sarama.ConsumerGroupHandler) TransformConfig {
+	c.hooks.member = around
+	return c
 }

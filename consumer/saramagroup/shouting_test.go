@@ -3,18 +3,27 @@ package saramagroup_test
 import (
 	"context"
 	"fmt"
+	"log"
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/consumer/saramagroup"
 )
 
 // shouting is a Transform in a process of its own, until SIGTERM.
 func shouting(brokers, defect string) error {
+	if dir := os.Getenv("ONCEWARD_SHOUT_TRACE"); dir != "" {
+		if err := traceInto(dir); err != nil {
+			return err
+		}
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	cfg := saramagroup.TransformConfig{
@@ -30,4 +39,18 @@ func shouting(brokers, defect string) error {
 		cfg = cfg.Outside()
 	}
 	return saramagroup.Transform(ctx, strings.Split(brokers, ","), "shouting", shout, cfg)
+}
+
+// logTime is how sarama's log begins its lines.
+const logTime = "2006/01/02 15:04:05.000000"
+
+// traceInto has sarama log into a file of this process.
+func traceInto(dir string) error {
+	f, err := os.Create(filepath.Join(dir, fmt.Sprint("sarama-", os.Getpid(), ".log")))
+	if err != nil {
+		return err
+	}
+	sarama.Logger = log.New(f, "", log.LstdFlags|log.Lmicroseconds|log.LUTC)
+	sarama.DebugLogger = sarama.Logger
+	return nil
 }

@@ -123,16 +123,17 @@ type transformFaults struct {
 // It needs no database.
 //
 // It is not ready. One of eleven runs of its fault test has seen the outputs of one
-// transaction twice, after a coordinator was killed in the middle of its commit, and nobody
-// has explained it: "Open" in docs/adr/0031-transactional-ids.md. Use it where a copy does no
-// harm, or behind it a stage that claims.
+// transaction twice, after the broker that coordinates the group was killed. It has not come
+// again, and nobody has explained it: "Open" in docs/adr/0031-transactional-ids.md. Use it
+// where a copy does no harm, or behind it a stage that claims.
 //
 // # Promise, but for that
 //
 // A reader of committed messages sees the outputs of each input record once, and those
 // that go to one partition in the order of their input partition: through crashes,
 // rebalances, members that were taken for dead and come back, and losses of coordinators.
-// The group's offset and the outputs never say different things.
+// The group's offset and the outputs never say different things. It needs brokers that lose
+// nothing that was confirmed: docs/transform.md names their settings.
 //
 // It is a promise about records, not about events. A record that is in the input twice
 // is transformed twice: the copies of a relay in idempotent mode, of a producer that sent
@@ -157,6 +158,9 @@ type transformFaults struct {
 //   - A transaction fails, or its outcome is not known: the session ends. The next one
 //     begins at the offset that is committed, which says what became of it.
 //   - Kafka is away: Transform joins again until it is back.
+//   - The group's offset of a partition lies before one that Kafka had confirmed to this
+//     call, for longer than a new coordinator takes to know it: Transform returns an error.
+//     The outputs of what lies between are there.
 //   - A refused authorization, an offset that Kafka no longer has, a batch that unpacks
 //     to more than sarama.MaxDecompressedBatchSize (see the package comment): Transform
 //     returns the error.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -20,8 +21,11 @@ import (
 
 // TestTransformThroughput logs how many records a second a Transform copies, beside a
 // plain loop that consumes, produces, and commits the offsets of what is acknowledged,
-// which after a crash copies some of them again.
+// which after a crash copies some of them again. Long form.
 func TestTransformThroughput(t *testing.T) {
+	if os.Getenv("E2E_FULL") != "1" {
+		t.Skip("long form: E2E_FULL=1")
+	}
 	const records = 200_000
 	th := newTheatre(t, 1, "")
 	for n := range records {

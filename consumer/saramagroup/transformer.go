@@ -24,8 +24,9 @@ var errFunc = errors.New("transform")
 // transforming is one call of [Transform].
 type transforming struct {
 	joiner
-	cfg TransformConfig
-	fn  TransformFunc
+	cfg       TransformConfig
+	fn        TransformFunc
+	confirmed confirmed
 }
 
 // session implements work.
@@ -120,112 +121,6 @@ func (t *transformer) close(err error) ending {
 	return ending{finished: finished, hopeful: finished, err: t.failure}
 }
 
-// free ends the transactions that hold back offsets of the group.
-func (t *transformer) free() error {
-	held, err := t.heldBack()
-	if err != nil || len(held) == 0 {
-		return err
-	}
-	if err := t.connect(); err != nil {
-		return err
-	}
-	defer t.disconnect()
-	ctx, cancel := context.WithTimeout(context.Background(), t.cfg.DrainTimeout)
-	defer cancel()
-	for _, at := range held {
-		p := newTxn(t, at, nil)
-		if err := p.open(ctx); err != nil {
-			return err
-		}
-		p.leave(ctx)
-		t.log.Info("ended a transaction that a member had left in the middle of its commit", "topic", at.topic, "partition", at.partition)
-	}
-	return nil
-}
-
-// heldBack returns the partitions whose offset a transaction holds back.
-func (t *transformer) heldBack() (held []place, err error) {
-	var all []place
-	for _, topic := range t.cfg.Topics {
-		partitions, err := t.questions.Partitions(topic)
-		if err != nil {
-			return nil, fmt.Errorf("list the partitions of %q: %w", topic, err)
-		}
-		for _, partition := range partitions {
-			all = append(all, place{topic, partition})
-		}
-	}
-	answer, err := t.stable(t.questions, all)
-	for _, at := range all {
-		block := answer.GetBlock(at.topic, at.partition)
-		if block != nil && block.Err == sarama.ErrUnstableOffsetCommit {
-			held = append(held, at)
-		}
-	}
-	return held, err
-}
-
-// stableVersion is the first version of OffsetFetch with RequireStable.
-const stableVersion = 7
-
-// stable asks for offsets of the group which no open transaction will change.
-func (t *transformer) stable(client sarama.Client, of []place) (*sarama.OffsetFetchResponse, error) {
-	coordinator, err := client.Coordinator(t.group)
-	if err != nil {
-		return new(sarama.OffsetFetchResponse), fmt.Errorf("find the group's coordinator: %w", err)
-	}
-	request := &sarama.OffsetFetchRequest{Version: stableVersion, ConsumerGroup: t.group, RequireStable: true}
-	for _, at := range of {
-		request.AddPartition(at.topic, at.partition)
-	}
-	answer, err := coordinator.FetchOffset(request)
-	if err == nil && answer.Err != sarama.ErrNoError {
-		err = answer.Err
-	}
-	if err != nil {
-		return new(sarama.OffsetFetchResponse), fmt.Errorf("ask %s for the group's offsets: %w", coordinator.Addr(), err)
-	}
-	return answer, nil
-}
-
-// verify makes sure that a partition begins at the offset that is the last word of all
-// who had its transactional id before: sarama read it before they were fenced, and perhaps
-// from a coordinator that has been deposed and did not know.
-func (t *transformer) verify(ctx context.Context, at place, begins int64) error {
-	return t.do(ctx, func() error {
-		for try := 1; ; try++ {
-			offset, err := t.last(at)
-			switch {
-			case err == nil && offset != begins && (offset >= 0 || begins >= 0):
-				return fmt.Errorf("the session begins at offset %d, and the group's is %d", begins, offset)
-			case err == nil || try == verifyTries:
-				return err
-			}
-			_ = t.client.RefreshCoordinator(t.group) // what is wrong with it, the next request says
-			t.wire.Pause(backoff.After(try, produceRetryMin, txnRetryMax))
-		}
-	})
-}
-
-// verifyTries are less than ten seconds, after which the session is begun anew.
-const verifyTries = 12
-
-// last returns the group's offset of a partition, less than 0 for none.
-func (t *transformer) last(at place) (int64, error) {
-	answer, err := t.stable(t.client, []place{at})
-	if err != nil {
-		return 0, err
-	}
-	block := answer.GetBlock(at.topic, at.partition)
-	switch {
-	case block == nil:
-		return 0, sarama.ErrIncompleteResponse
-	case block.Err != sarama.ErrNoError:
-		return 0, block.Err
-	}
-	return block.Offset, nil
-}
-
 // do runs what sarama gives no context, and leaves it behind when ctx ends first: Cleanup
 // cuts its connections, and waits.
 func (t *transformer) do(ctx context.Context, f func() error) error {
@@ -242,7 +137,10 @@ func (t *transformer) do(ctx context.Context, f func() error) error {
 // fail says of what the session ends. What a person has to change ends Transform.
 func (t *transformer) fail(at place, err error) {
 	log := t.log.With("topic", at.topic, "partition", at.partition, "error", err)
+	var back *wentBackError
 	switch {
+	case errors.As(err, &back):
+		t.stop(err)
 	case hopeless(err) && !t.mayLogIn(err), errors.Is(err, sarama.ErrTransactionalIDAuthorizationFailed),
 		errors.Is(err, sarama.ErrInvalidTransactionTimeout):
 		t.stop(fmt.Errorf("transform %s/%d as group %q: %w", at.topic, at.partition, t.group, err))
@@ -282,6 +180,7 @@ func (t *transformer) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.C
 		pause: backoff.Jittered{Min: t.cfg.RetryMin, Max: t.cfg.RetryMax},
 		txn:   newTxn(t, at, sarama.NewConsumerGroupMetadataFromSession(s, t.group, nil)),
 		log:   t.log.With("topic", at.topic, "partition", at.partition),
+		next:  claim.InitialOffset(),
 	}
 	if err := w.run(ctx, lasts); err != nil && lasts.Err() == nil {
 		t.fail(at, err)
@@ -302,6 +201,7 @@ type shift struct {
 	pause   backoff.Jittered
 	known   map[string]bool         // topics of outputs that are there
 	last    *sarama.ConsumerMessage // of the open transaction
+	next    int64                   // no message before it is taken
 	records int                     // in it
 	bytes   int                     // of its outputs
 	until   time.Time               // when it is committed at the latest
@@ -337,6 +237,10 @@ func (w *shift) run(ctx, lasts context.Context) error {
 
 // take transforms one message, as often as it takes, and commits what is due.
 func (w *shift) take(ctx, lasts context.Context, msg *sarama.ConsumerMessage) error {
+	if msg.Offset < w.next {
+		return fmt.Errorf("sarama has given offset %d, and %d was to come", msg.Offset, w.next)
+	}
+	w.next = msg.Offset + 1
 	outputs, err := w.transform(lasts, msg)
 	for ; err != nil; outputs, err = w.transform(lasts, msg) {
 		if lasts.Err() != nil {
@@ -381,6 +285,7 @@ func (w *shift) commit(ctx context.Context) error {
 	if err := w.txn.commit(ctx, w.last); err != nil {
 		return err
 	}
+	w.confirmed.set(w.txn.at, w.last.Offset+1)
 	if w.cfg.faults.outside {
 		w.session.MarkMessage(w.last, "")
 		w.session.Commit()

@@ -1,0 +1,194 @@
+//go:build e2e
+
+package saramagroup_test
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
+)
+
+// around is how much of logs and topics is kept on both sides of a violation.
+const around = 20 * time.Second
+
+// saysOfTransactions has the brokers say what becomes of transactions, and of their offsets.
+var saysOfTransactions = []string{
+	"-Dorg.slf4j.simpleLogger.log.kafka.coordinator.transaction=debug",
+	"-Dorg.slf4j.simpleLogger.log.org.apache.kafka.coordinator.group.OffsetMetadataManager=debug",
+}
+
+// explain logs what lies in Kafka, and what sarama said, about the partitions whose outputs
+// are not its inputs: the outputs, the group's offsets, the states of the transactional id.
+func (th *theatre) explain(input, output map[int32][]string) {
+	th.t.Helper()
+	for _, partition := range slices.Sorted(maps.Keys(input)) {
+		seen := make(map[string]int)
+		for _, v := range output[partition] {
+			seen[v]++
+		}
+		var wrong, lacks []string
+		for _, v := range input[partition] {
+			switch {
+			case seen[v] > 1:
+				wrong = append(wrong, v)
+			case seen[v] == 0:
+				lacks = append(lacks, v)
+			}
+		}
+		if len(wrong)+len(lacks) == 0 {
+			continue
+		}
+		th.t.Log("partition", partition, "more than once", wrong, "lacks", lacks)
+		th.evidence(partition, append(wrong, lacks...))
+	}
+}
+
+func (th *theatre) evidence(partition int32, values []string) {
+	th.t.Helper()
+	from, to := time.Now(), time.Time{}
+	outputs := th.raw(upper)
+	for _, r := range outputs {
+		if r.Partition == partition && slices.Contains(values, string(r.Value)) {
+			if r.Timestamp.Before(from) {
+				from = r.Timestamp
+			}
+			if r.Timestamp.After(to) {
+				to = r.Timestamp
+			}
+		}
+	}
+	from, to = from.Add(-around), to.Add(around)
+	id := fmt.Sprint("shouting:", topic, ":", partition)
+	var lines []string
+	tell := func(at time.Time, format string, args ...any) {
+		if !at.Before(from) && !at.After(to) {
+			lines = append(lines, at.UTC().Format(logTime)+" "+fmt.Sprintf(format, args...))
+		}
+	}
+	producers := make(map[int64]bool)
+	for _, r := range th.raw("__transaction_state") {
+		var key kmsg.TxnMetadataKey
+		var value kmsg.TxnMetadataValue
+		if key.ReadFrom(r.Key) != nil || key.TransactionalID != id || value.ReadFrom(r.Value) != nil {
+			continue
+		}
+		producers[value.ProducerID] = true
+		tell(r.Timestamp, "__transaction_state-%d@%d epoch %d producer %d/%d %v %v", r.Partition, r.Offset, r.LeaderEpoch, value.ProducerID, value.ProducerEpoch, value.State, value.Topics)
+	}
+	for _, r := range outputs {
+		if r.Partition == partition {
+			tell(r.Timestamp, "%s-%d@%d epoch %d producer %d/%d %s", upper, partition, r.Offset, r.LeaderEpoch, r.ProducerID, r.ProducerEpoch, payload(r))
+		}
+	}
+	for _, r := range th.raw("__consumer_offsets") {
+		var key kmsg.OffsetCommitKey
+		var value kmsg.OffsetCommitValue
+		switch {
+		case r.Attrs.IsControl():
+			if producers[r.ProducerID] {
+				tell(r.Timestamp, "__consumer_offsets-%d@%d epoch %d producer %d/%d %s", r.Partition, r.Offset, r.LeaderEpoch, r.ProducerID, r.ProducerEpoch, payload(r))
+			}
+		case len(r.Key) > 2 && binary.BigEndian.Uint16(r.Key) > 1: // of the group
+			tell(r.Timestamp, "__consumer_offsets-%d@%d epoch %d the group's state, %d bytes", r.Partition, r.Offset, r.LeaderEpoch, len(r.Value))
+		case key.ReadFrom(r.Key) == nil && key.Group == "shouting" && key.Partition == partition && value.ReadFrom(r.Value) == nil:
+			tell(r.Timestamp, "__consumer_offsets-%d@%d epoch %d producer %d/%d offset %d", r.Partition, r.Offset, r.LeaderEpoch, r.ProducerID, r.ProducerEpoch, value.Offset)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(th.trace, "sarama-*.log"))
+	require.NoError(th.t, err)
+	for _, name := range files {
+		th.sayings(name, id, tell)
+	}
+	for i := range th.cluster.Addrs() {
+		th.brokerSayings(i, id, tell)
+	}
+	slices.Sort(lines)
+	th.t.Log("evidence about " + id + ":\n" + strings.Join(lines, "\n"))
+}
+
+// sayings tells the lines of sarama's log that name a transactional id.
+func (th *theatre) sayings(name, id string, tell func(at time.Time, format string, args ...any)) {
+	f, err := os.Open(name)
+	require.NoError(th.t, err)
+	defer func() { _ = f.Close() }()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		line := lines.Text()
+		if len(line) < len(logTime) || !strings.Contains(line, "["+id+"]") {
+			continue
+		}
+		if at, err := time.Parse(logTime, line[:len(logTime)]); err == nil {
+			tell(at, "%s %s", strings.TrimSuffix(filepath.Base(name), ".log"), line[len(logTime)+1:])
+		}
+	}
+}
+
+// brokerSayings tells the lines of a broker's log that name a transactional id, or are
+// about coordinators.
+func (th *theatre) brokerSayings(i int, id string, tell func(at time.Time, format string, args ...any)) {
+	f, err := os.Open(th.cluster.LogFile(i))
+	require.NoError(th.t, err)
+	defer func() { _ = f.Close() }()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		const layout = "2006-01-02 15:04:05.000"
+		at := strings.Index(lines.Text(), "20")
+		if at < 0 || len(lines.Text()) < at+len(layout) {
+			continue
+		}
+		when, err := time.ParseInLocation(layout, lines.Text()[at:at+len(layout)], time.Local)
+		if err != nil {
+			continue
+		}
+		for _, about := range []string{id, "__consumer_offsets", "__transaction_state", "oordinator", "WARN", "ERROR"} {
+			if strings.Contains(lines.Text(), about) {
+				tell(when, "broker %d %s", i+1, lines.Text())
+				break
+			}
+		}
+	}
+}
+
+func payload(r *kgo.Record) string {
+	if !r.Attrs.IsControl() {
+		return string(r.Value)
+	}
+	var key kmsg.ControlRecordKey
+	if err := key.ReadFrom(r.Key); err != nil {
+		return err.Error()
+	}
+	return key.Type.String()
+}
+
+// raw reads all of a topic, with its markers.
+func (th *theatre) raw(name string) (records []*kgo.Record) {
+	th.t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(th.cluster.Addrs()...), kgo.ConsumeTopics(name), kgo.KeepControlRecords(),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.MaxVersions(kversion.V2_8_0()))
+	require.NoError(th.t, err)
+	defer client.Close()
+	left := endsOf(th.t, client, name, false)
+	maps.DeleteFunc(left, func(_ int32, end int64) bool { return end == 0 })
+	for len(left) > 0 {
+		fetches := client.PollFetches(th.t.Context())
+		require.NoError(th.t, th.t.Context().Err())
+		fetches.EachRecord(func(r *kgo.Record) {
+			records = append(records, r)
+			if r.Offset+1 >= left[r.Partition] {
+				delete(left, r.Partition)
+			}
+		})
+	}
+	return records
+}
