@@ -55,6 +55,16 @@ func get(t *testing.T, h http.Handler, path string) (int, string) {
 	return w.Code, string(body)
 }
 
+// Profiles are there for whoever has asked for them.
+func TestProfilesAreOptIn(t *testing.T) {
+	const page = "/debug/pprof/heap"
+	code, _ := get(t, testRelay(t, nil).Handler(nil), page)
+	require.Equal(t, 404, code)
+	code, body := get(t, testRelay(t, func(c *Config) { c.Admin.Pprof = true }).Handler(nil), page)
+	require.Equal(t, 200, code)
+	require.NotEmpty(t, body)
+}
+
 func TestHealthAndReadinessAreHonest(t *testing.T) {
 	r := testRelay(t, nil)
 	h := r.Handler(nil)
