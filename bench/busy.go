@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/onceward/onceward/bench/internal/procfs"
+	"github.com/onceward/onceward/bench/internal/report"
+)
+
+// A machine is busy when others use more than this share of a core while nothing of ours runs.
+const busyFrom = 0.2
+
+// lookFor is how long others are watched.
+const lookFor = 2 * time.Second
+
+// look finds out whether the machine has other work.
+func look(ctx context.Context, p plan, results *report.Results) error {
+	m := &results.Machine
+	before, err := procfs.Used()
+	if err == nil {
+		began := time.Now()
+		select {
+		case <-time.After(lookFor):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		after, err := procfs.Used()
+		if err != nil {
+			return err
+		}
+		m.Used = float64(after-before) / float64(time.Since(began))
+	} else if runtime.GOOS == "linux" {
+		return err
+	}
+	m.Busy = p.busy == "yes" || p.busy == "auto" && m.Used > busyFrom
+	if m.Busy {
+		say("the machine has %.1f cores of other work: compare costs and batches, not rates", m.Used)
+	}
+	return nil
+}
