@@ -126,7 +126,7 @@ func (c *consuming) batch(ctx context.Context) (int, error) {
 
 // claim is what a delivery writes beside the effect.
 const claim = `INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome)
-	SELECT e.id, $1, $2, 'bench', e.fingerprint, 'p' FROM pg_catalog.unnest($3::uuid[], $4::bytea[]) e (id, fingerprint)
+	SELECT e.id, $1, $2, 'bench', e.fingerprint, 'p' FROM unnest($3::uuid[], $4::bytea[]) e (id, fingerprint)
 	ORDER BY e.id ON CONFLICT DO NOTHING`
 
 // bare claims and applies events in one transaction, as somebody would by hand.
