@@ -7,12 +7,6 @@ import (
 	"github.com/onceward/onceward/bench/internal/sink"
 )
 
-// payloadBytes is the length of a payload, more or less by a digit.
-const payloadBytes = 345
-
-// pad is what fills a payload up.
-const pad = payloadBytes - len(`{"number":100000,"pad":""}`)
-
 // bulkTransaction is how many events a transaction of a bulk backlog has.
 const bulkTransaction = 500
 
@@ -37,7 +31,7 @@ func (st *stage) backlog(ctx context.Context, events, each int) error {
 					FROM generate_series(i, least(i + %[3]d, %[2]d) - 1) n;
 					COMMIT;
 				END LOOP;
-			END $$`, st.written, st.written+events, each, sink.KeySQL("n"), sink.SQL("n", pad)),
+			END $$`, st.written, st.written+events, each, sink.KeySQL("n"), sink.PayloadSQL("n")),
 		"SET synchronous_commit = on",
 		"CREATE TEMP TABLE flushed ()", // a commit that waits for the disk: the log before it is there, too
 		"DROP TABLE flushed",

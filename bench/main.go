@@ -15,6 +15,7 @@ import (
 
 	"github.com/onceward/onceward/bench/internal/connect"
 	"github.com/onceward/onceward/bench/internal/report"
+	"github.com/onceward/onceward/bench/internal/sink"
 )
 
 func main() {
@@ -123,7 +124,7 @@ func (b *bench) setup() {
 		report.Fact{Name: "PostgreSQL", Value: fmt.Sprintf("%d, fsync on", b.servers.postgres.Version())},
 		report.Fact{Name: "Kafka", Value: b.servers.kafkaVersion + ", one broker, 12 partitions, acks=all"},
 		report.Fact{Name: "events", Value: fmt.Sprintf("about %d B each; backlogs of %d, in bulk %d in transactions of %d, beside hogs %d",
-			payloadBytes, p.events[report.Single], p.events[report.Bulk], bulkTransaction, p.events[report.Hogs])},
+			sink.PayloadBytes, p.events[report.Single], p.events[report.Bulk], bulkTransaction, p.events[report.Hogs])},
 	)
 	if b.connect != "" {
 		b.results.Setup = append(b.results.Setup, report.Fact{Name: "Debezium", Value: connect.Debezium + " on Kafka Connect " + connect.Kafka})

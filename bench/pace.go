@@ -201,7 +201,7 @@ func enqueue(ctx context.Context, tx pgx.Tx, number int) error {
 func newEvent(number int) (outbox.Event, error) {
 	key, err := outbox.NewKey("bench")
 	return outbox.Event{Key: key, AggregateType: "order", AggregateID: sink.Key(number), Type: "OrderChanged",
-		Payload: sink.Payload{Number: number, Pad: pad}.Bytes()}, err
+		Payload: sink.Payload(number)}, err
 }
 
 // one commits one event, and keeps when its producer knew of it.

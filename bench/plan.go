@@ -72,7 +72,7 @@ func parse(args []string) (plan, error) {
 // size sets what the flags may change.
 func (p *plan) size() {
 	p.rounds, p.paces, p.pace, p.calls = 9, 3, time.Minute, 5*time.Second
-	p.events = map[string]int{report.Single: 300_000, report.Bulk: 500_000, report.Hogs: 300_000}
+	p.events = map[string]int{report.Single: 750_000, report.Bulk: 1_500_000, report.Hogs: 300_000}
 	if p.quick {
 		p.rounds, p.paces, p.pace, p.calls = 3, 1, 10*time.Second, time.Second
 		p.events = map[string]int{report.Single: 60_000, report.Bulk: 100_000, report.Hogs: 100_000}
@@ -117,16 +117,12 @@ func (p *plan) sides(workload string) []string {
 func (p *plan) planned(workload string) []string {
 	switch workload {
 	case report.Single:
-		sides := []string{report.Ceiling, report.Reader, report.Idempotent, report.Again, report.ExactlyOnce,
+		return []string{report.Ceiling, report.Reader, report.Idempotent, report.Again, report.ExactlyOnce,
 			report.Polling, report.DebeziumTuned}
-		if !p.quick {
-			sides = append(sides, report.DebeziumDefault)
-		}
-		return sides
 	case report.Bulk:
 		sides := []string{report.Ceiling, report.Reader, report.Idempotent, report.ExactlyOnce}
 		if !p.quick {
-			sides = append(sides, report.Polling, report.DebeziumTuned)
+			sides = append(sides, report.DebeziumTuned)
 		}
 		return sides
 	case report.Hogs:

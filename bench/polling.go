@@ -36,6 +36,7 @@ func (p *polling) prepare(ctx context.Context) (err error) {
 	if p.own, err = p.stage.servers.open(ctx, "polling"); err != nil {
 		return err
 	}
+	p.stage.inner = append(p.stage.inner, p.own)
 	_, err = p.own.pool.Exec(ctx, "CREATE TABLE polled (seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, key text NOT NULL, payload bytea NOT NULL)")
 	return err
 }
@@ -43,7 +44,7 @@ func (p *polling) prepare(ctx context.Context) (err error) {
 // catchUp fills the table with the backlog.
 func (p *polling) catchUp(ctx context.Context, below int) error {
 	sql := fmt.Sprintf("INSERT INTO polled (key, payload) SELECT %s, %s FROM pg_catalog.generate_series(%d, %d) n",
-		sink.KeySQL("n"), sink.SQL("n", pad), p.has, below-1)
+		sink.KeySQL("n"), sink.PayloadSQL("n"), p.has, below-1)
 	p.has = below
 	if _, err := p.own.pool.Exec(ctx, sql); err != nil {
 		return fmt.Errorf("fill the polled table: %w", err)
@@ -54,7 +55,7 @@ func (p *polling) catchUp(ctx context.Context, below int) error {
 
 // write implements writer.
 func (p *polling) write(ctx context.Context, tx pgx.Tx, number int) error {
-	_, err := tx.Exec(ctx, "INSERT INTO polled (key, payload) VALUES ($1, $2)", sink.Key(number), sink.Payload{Number: number, Pad: pad}.Bytes())
+	_, err := tx.Exec(ctx, "INSERT INTO polled (key, payload) VALUES ($1, $2)", sink.Key(number), sink.Payload(number))
 	return err
 }
 

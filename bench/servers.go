@@ -111,7 +111,8 @@ type stage struct {
 	name    string
 	pool    *pgxpool.Pool
 	topics  []*sink.Topic
-	written int // events, from number 0
+	inner   []*stage // of sides that need one of their own
+	written int      // events, from number 0
 }
 
 // open makes a stage.
@@ -151,6 +152,10 @@ func (st *stage) topic(ctx context.Context, side string) (*sink.Topic, error) {
 func (st *stage) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
+	var errs []error
+	for _, inner := range st.inner {
+		errs = append(errs, inner.close(ctx))
+	}
 	for _, t := range st.topics {
 		t.Close()
 	}
@@ -160,10 +165,10 @@ func (st *stage) close(ctx context.Context) error {
 			FROM pg_catalog.pg_replication_slots WHERE database = '%s'`, st.name))
 		return err == nil, nil // a walsender ends a moment after its process
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		err = st.servers.execute(ctx, fmt.Sprintf("DROP DATABASE %s WITH (FORCE)", st.name))
 	}
-	return st.servers.execute(ctx, fmt.Sprintf("DROP DATABASE %s WITH (FORCE)", st.name))
+	return errors.Join(append(errs, err)...)
 }
 
 // until asks until the answer is yes, ctx ends, or the question fails.

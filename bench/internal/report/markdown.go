@@ -59,6 +59,7 @@ func (r *Results) Markdown(charts []string) string {
 			r.calls(p, workload)
 		default:
 			r.drains(p, workload)
+			r.ratios(p, workload)
 		}
 	}
 	r.bars(p)
@@ -79,6 +80,23 @@ func (r *Results) drains(p *page, workload string) {
 		p.row(side, list(r.Values(workload, side, Rate)), interval(ratio, ok), short(r.Median(workload, side, Own)),
 			short(r.cpu(workload, side, "walsender")), short(r.cpu(workload, side, "broker")),
 			short(r.Median(workload, side, Batch)), short(r.Median(workload, side, Memory)))
+	}
+}
+
+// compared are the ratios of rates that stand below the table of a backlog.
+var compared = []struct{ over, under, what string }{
+	{Again, Idempotent, "the control: what differs less is noise"},
+	{ExactlyOnce, Idempotent, ""},
+	{Idempotent, Polling, ""},
+	{Idempotent, DebeziumTuned, ""},
+}
+
+func (r *Results) ratios(p *page, workload string) {
+	p.line("")
+	for _, c := range compared {
+		if ratio, ok := r.Ratio(workload, c.over, c.under, Rate); ok {
+			p.line("- %s / %s: %s%s", c.over, c.under, interval(ratio, ok), strings.TrimSuffix(", "+c.what, ", "))
+		}
 	}
 }
 

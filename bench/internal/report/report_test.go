@@ -99,6 +99,7 @@ func TestThePage(t *testing.T) {
 		"| idempotent | 1.90 | 5.10 | 7.00 | 1.00, 2.00 | 50.0 | - | - | - | - |\n",
 		"| idempotent | 4.00 | 21.0 | 30.0 | 0.00, 0.00 | 2000 | 0.20 | - | 0.10 | - |\n",
 		"| drain, bulk: relay / ceiling | ≥ 0.8 | 0.50 | 0.50 to 0.50 | missed |\n",
+		"- exactly-once / idempotent: 0.90 (0.90 to 0.90)\n",
 		"![single-rate](single-rate.svg)\n",
 		"otherwise idle",
 	} {

@@ -6,38 +6,63 @@ import (
 	"strconv"
 )
 
-// Payload is what every event of the benchmark holds: its number, counted over all of a stage
-// from 0. What belongs to one key follows from it, so that a reader can tell what is missing,
-// doubled or out of order without having seen what was written.
-type Payload struct {
-	Number int
-	Pad    int // bytes that fill it up
+// A payload is JSON, as services write it: the event's number, counted over all of a stage from
+// 0, and beside it names that are the same in each and identifiers that are not, so that it is
+// compressed as such things are. What belongs to one key follows from the number, so that a
+// reader can tell what is missing, doubled or out of order without having seen what was written.
+// Its parts are the same in [Payload] and in [PayloadSQL]; an identifier stands between two.
+var parts = [...]string{
+	`,"customer":"`,
+	`","currency":"EUR","status":"changed","lines":[{"sku":"`,
+	`","quantity":1,"cents":1999},{"sku":"`,
+	`","quantity":2,"cents":500}],"warehouse":"north","priority":"normal","channel":"web","trace":"`,
+	`"}`,
 }
 
-// Bytes is the event's payload.
-func (p Payload) Bytes() []byte {
-	return append(append(append([]byte(before), strconv.Itoa(p.Number)...), between...),
-		append(bytes.Repeat([]byte("x"), p.Pad), after...)...)
+// before the number.
+const before = `{"number":`
+
+// PayloadBytes is the length of a payload, but for the digits of its number.
+const PayloadBytes = 339
+
+// Payload is the payload of an event.
+func Payload(number int) []byte {
+	text := strconv.AppendInt([]byte(before), int64(number), 10)
+	for i, part := range parts {
+		text = append(text, part...)
+		if i < len(parts)-1 {
+			text = fmt.Appendf(text, "%016x%016x", mix(number, 2*i), mix(number, 2*i+1))
+		}
+	}
+	return text
 }
 
-// The parts of a payload. [SQL] writes the same.
-const (
-	before  = `{"number":`
-	between = `,"pad":"`
-	after   = `"}`
-)
+// mix makes bits that nothing compresses (SplitMix64).
+func mix(number, i int) uint64 {
+	z := uint64(number)<<3 + uint64(i) + 1
+	z *= 0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
 
-// SQL is an expression that PostgreSQL makes the payload of number n with, n being the
-// name of a column, and pad the number of bytes that fill it up.
-func SQL(n string, pad int) string {
-	return fmt.Sprintf(`pg_catalog.convert_to('%s' || %s || '%s%s%s', 'UTF8')`, before, n, between,
-		bytes.Repeat([]byte("x"), pad), after)
+// PayloadSQL is an expression that PostgreSQL makes the payload of number n with, n being the name
+// of a column. Its identifiers are others than those of [Payload].
+func PayloadSQL(n string) string {
+	text := fmt.Sprintf("'%s' || %s", before, n)
+	for i, part := range parts {
+		text += fmt.Sprintf(" || '%s'", part)
+		if i < len(parts)-1 {
+			text += fmt.Sprintf(" || pg_catalog.md5('%d-' || %s)", i, n)
+		}
+	}
+	return "pg_catalog.convert_to(" + text + ", 'UTF8')"
 }
 
 // Number reads a payload's number.
 func Number(payload []byte) (int, error) {
 	rest, ok := bytes.CutPrefix(payload, []byte(before))
-	digits, _, found := bytes.Cut(rest, []byte(between))
+	digits, _, found := bytes.Cut(rest, []byte(parts[0]))
 	if !ok || !found {
 		return 0, fmt.Errorf("read a record: %.60q is no payload of the benchmark", payload)
 	}

@@ -1,6 +1,7 @@
 package sink_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -13,12 +14,15 @@ import (
 
 func TestPayloadsAreRead(t *testing.T) {
 	for _, number := range []int{0, 7, 1_234_567} {
-		read, err := sink.Number(sink.Payload{Number: number, Pad: 3}.Bytes())
+		payload := sink.Payload(number)
+		read, err := sink.Number(payload)
 		require.NoError(t, err)
 		require.Equal(t, number, read)
+		require.True(t, json.Valid(payload), string(payload))
+		require.InDelta(t, sink.PayloadBytes, len(payload), 8)
 	}
-	require.JSONEq(t, `{"number":5,"pad":"xx"}`, string(sink.Payload{Number: 5, Pad: 2}.Bytes()))
-	for _, other := range []string{"", `{"number":`, `{"number":x,"pad":""}`, `{"total":5}`} {
+	require.NotEqual(t, sink.Payload(1)[20:], sink.Payload(2)[20:], "identifiers differ")
+	for _, other := range []string{"", `{"number":`, `{"number":x,"customer":""}`, `{"total":5}`} {
 		_, err := sink.Number([]byte(other))
 		require.Error(t, err, other)
 	}
@@ -27,7 +31,7 @@ func TestPayloadsAreRead(t *testing.T) {
 // records gives a check the events of these numbers.
 func records(c *sink.Check, numbers ...int) {
 	for _, n := range numbers {
-		c.Record([]byte(sink.Key(n)), sink.Payload{Number: n}.Bytes())
+		c.Record([]byte(sink.Key(n)), sink.Payload(n))
 	}
 }
 
@@ -53,7 +57,7 @@ func TestACheckFindsWhatIsNotAsItWasWritten(t *testing.T) {
 		}
 	}
 	c := sink.NewCheck()
-	c.Record([]byte("a-9"), sink.Payload{Number: 1}.Bytes())
+	c.Record([]byte("a-9"), sink.Payload(1))
 	require.ErrorContains(t, c.Complete(1), "event 1 has the key")
 	c = sink.NewCheck()
 	c.Record([]byte("a-1"), []byte("no payload"))
@@ -72,7 +76,7 @@ func TestATopicIsReadFromWhereItWasReadBefore(t *testing.T) {
 		require.NoError(t, err)
 		defer client.Close()
 		for n := from; n < to; n++ {
-			require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{Key: []byte(sink.Key(n)), Value: sink.Payload{Number: n}.Bytes()}).FirstErr())
+			require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{Key: []byte(sink.Key(n)), Value: sink.Payload(n)}).FirstErr())
 		}
 	}
 	write(0, 20)
@@ -108,7 +112,7 @@ func TestMarkersOfTransactionsAreNoBatches(t *testing.T) {
 	for i := range 2 {
 		require.NoError(t, client.BeginTransaction())
 		for n := range 10 {
-			client.Produce(t.Context(), &kgo.Record{Key: []byte(sink.Key(i*10 + n)), Value: sink.Payload{Number: i*10 + n}.Bytes()}, nil)
+			client.Produce(t.Context(), &kgo.Record{Key: []byte(sink.Key(i*10 + n)), Value: sink.Payload(i*10 + n)}, nil)
 		}
 		require.NoError(t, client.Flush(t.Context()))
 		require.NoError(t, client.EndTransaction(t.Context(), kgo.TryCommit))
