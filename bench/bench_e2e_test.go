@@ -27,7 +27,7 @@ func TestBench(t *testing.T) {
 		sides, workloads = "ceiling,reader,idempotent,again,exactly-once,polling,insert,enqueue,enqueue-many,sql,tx,sql-batch,batch", strings.Join(allWorkloads, ",")
 	}
 	out, err := process.Run(t.Context(), process.Spec{Path: filepath.Join(dir, "bench"), Args: []string{
-		"-quick", "-events", "1200", "-rounds", "1", "-seconds", "0.5", "-sides", sides, "-workloads", workloads,
+		"-quick", "-busy", "no", "-events", "1200", "-rounds", "1", "-seconds", "0.5", "-sides", sides, "-workloads", workloads,
 		"-relay", filepath.Join(dir, "relay"), "-out", filepath.Join(dir, "results"),
 	}})
 	require.NoError(t, err)

@@ -15,9 +15,13 @@ const busyFrom = 0.2
 // lookFor is how long others are watched.
 const lookFor = 2 * time.Second
 
-// look finds out whether the machine has other work.
+// look finds out whether the machine has other work, unless it was told.
 func look(ctx context.Context, p plan, results *report.Results) error {
 	m := &results.Machine
+	if p.busy != "auto" {
+		m.Busy = p.busy == "yes"
+		return nil
+	}
 	before, err := procfs.Used()
 	if err == nil {
 		began := time.Now()
@@ -34,7 +38,7 @@ func look(ctx context.Context, p plan, results *report.Results) error {
 	} else if runtime.GOOS == "linux" {
 		return err
 	}
-	m.Busy = p.busy == "yes" || p.busy == "auto" && m.Used > busyFrom
+	m.Busy = m.Used > busyFrom
 	if m.Busy {
 		say("the machine has %.1f cores of other work: compare costs and batches, not rates", m.Used)
 	}

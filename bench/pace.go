@@ -73,14 +73,14 @@ func (b *bench) paceOne(ctx context.Context, workload, name string) (run report.
 	return run, errors.Join(err, s.stop(ctx))
 }
 
-// paced writes and listens, first for a tenth of the time without measuring.
+// paced writes and listens, first for a fifth of the time without measuring.
 func (b *bench) paced(ctx context.Context, st *stage, s side, m *measuring, p pacing) (run report.Run, err error) {
 	starting, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	if err := until(starting, "the side is ready", func() (bool, error) { return s.ready(starting) }); err != nil {
 		return run, err
 	}
-	warm := int(b.plan.pace / 10 / p.every)
+	warm := int(b.plan.pace / 5 / p.every)
 	events := warm + int(b.plan.pace/p.every)
 	t := newTimes(events)
 	listening, hush := context.WithCancel(ctx)

@@ -41,7 +41,10 @@ func (r *Results) Markdown(charts []string) string {
 	p.line("# Benchmark of %s\n", r.Began.UTC().Format("2006-01-02 15:04"))
 	busy := "otherwise idle"
 	if r.Machine.Busy {
-		busy = fmt.Sprintf("busy with %.1f cores of other work: read what an event costs and how many share a batch, not rates and times", r.Machine.Used)
+		busy = "busy with other work: read what an event costs and how many share a batch, not rates and times"
+		if r.Machine.Used > 0 {
+			busy += fmt.Sprintf(" (%.1f cores before anything was started)", r.Machine.Used)
+		}
 	}
 	p.line("%s, %d cores, %s. It took %s.\n", r.Machine.System, r.Machine.Cores, busy, r.Took.Round(1e9))
 	for _, f := range r.Setup {
