@@ -35,7 +35,7 @@ func (r *relay) sink() *sink.Topic { return r.topic }
 func (r *relay) config() string    { return r.stage.path(r.name + ".yaml") }
 func (r *relay) logFile() string   { return r.stage.path(r.name + ".log") }
 
-// prepare has the relay make its slot, as at every first start.
+// prepare configures the relay, which makes its slot when it is started first.
 func (r *relay) prepare(ctx context.Context) (err error) {
 	if r.topic, err = r.stage.topic(ctx, r.name); err != nil {
 		return err
@@ -55,12 +55,17 @@ log: {format: text}
 	if err := os.WriteFile(r.config(), []byte(text), 0o600); err != nil {
 		return fmt.Errorf("configure the relay: %w", err)
 	}
+	return nil
+}
+
+// makeSlot implements slotMaker.
+func (r *relay) makeSlot(ctx context.Context) error {
 	if _, err := r.start(ctx); err != nil {
 		return err
 	}
 	starting, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	err = until(starting, "the relay streams", func() (bool, error) { return r.ready(starting) })
+	err := until(starting, "the relay streams", func() (bool, error) { return r.ready(starting) })
 	if err != nil {
 		err = fmt.Errorf("%w%s", err, process.Tail(r.logFile()))
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -32,6 +33,12 @@ type side interface {
 	sink() *sink.Topic
 }
 
+// A slotMaker is a side whose process makes its slot when it is started first. Before a backlog it
+// does that; events that come at a pace come after the start anyway.
+type slotMaker interface {
+	makeSlot(ctx context.Context) error
+}
+
 // A writer is a side that events are given to otherwise than by the outbox.
 type writer interface {
 	// catchUp gives it the events below a number that it has not got, before it is measured.
@@ -57,7 +64,7 @@ func (b *bench) side(st *stage, name string) (side, error) {
 	return nil, fmt.Errorf("there is no side %q", name)
 }
 
-// sides makes those of a workload that can be had here, each prepared.
+// sides makes those of a workload that can be had here, each with its slot.
 func (b *bench) sides(ctx context.Context, st *stage, workload string) ([]string, map[string]side, error) {
 	var names []string
 	all := make(map[string]side)
@@ -71,6 +78,11 @@ func (b *bench) sides(ctx context.Context, st *stage, workload string) ([]string
 		}
 		if err := s.prepare(ctx); err != nil {
 			return nil, nil, fmt.Errorf("prepare %s: %w", name, err)
+		}
+		if maker, ok := s.(slotMaker); ok {
+			if err := maker.makeSlot(ctx); err != nil {
+				return nil, nil, fmt.Errorf("make the slot of %s: %w", name, err)
+			}
 		}
 		names, all[name] = append(names, name), s
 	}
@@ -90,10 +102,12 @@ func (st *stage) createSlot(ctx context.Context, name string) error {
 func (st *stage) walsender(ctx context.Context, slot string) (int, error) {
 	var pid *int
 	err := st.pool.QueryRow(ctx, "SELECT active_pid FROM pg_catalog.pg_replication_slots WHERE slot_name = $1", slot).Scan(&pid)
-	if err != nil {
+	switch {
+	case errors.Is(err, pgx.ErrNoRows): // a relay makes its slot by itself
+		return 0, nil
+	case err != nil:
 		return 0, fmt.Errorf("look at slot %s: %w", slot, err)
-	}
-	if pid == nil {
+	case pid == nil:
 		return 0, nil
 	}
 	return *pid, nil
