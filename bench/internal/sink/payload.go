@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // A payload is JSON, as services write it: the event's number, counted over all of a stage from
@@ -49,14 +50,14 @@ func mix(number, i int) uint64 {
 // PayloadSQL is an expression that PostgreSQL makes the payload of number n with, n being the name
 // of a column. Its identifiers are others than those of [Payload].
 func PayloadSQL(n string) string {
-	text := fmt.Sprintf("'%s' || %s", before, n)
+	terms := []string{"'" + before + "'", n}
 	for i, part := range parts {
-		text += fmt.Sprintf(" || '%s'", part)
+		terms = append(terms, "'"+part+"'")
 		if i < len(parts)-1 {
-			text += fmt.Sprintf(" || pg_catalog.md5('%d-' || %s)", i, n)
+			terms = append(terms, fmt.Sprintf("pg_catalog.md5('%d-' || %s)", i, n))
 		}
 	}
-	return "pg_catalog.convert_to(" + text + ", 'UTF8')"
+	return "pg_catalog.convert_to(" + strings.Join(terms, " || ") + ", 'UTF8')"
 }
 
 // Number reads a payload's number.
