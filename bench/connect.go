@@ -31,6 +31,8 @@ func (d *debezium) file(kind string) string {
 	return d.stage.path(d.name + "." + kind + ".properties")
 }
 
+func (d *debezium) backend(ctx context.Context) (int, error) { return d.stage.walsender(ctx, d.slot()) }
+
 func (d *debezium) prepare(ctx context.Context) (err error) {
 	if d.topic, err = d.stage.topic(ctx, d.name); err != nil {
 		return err
@@ -63,7 +65,7 @@ func (d *debezium) ready(ctx context.Context) (bool, error) {
 	if err := d.alive(); err != nil {
 		return false, err
 	}
-	pid, err := d.stage.walsender(ctx, d.slot())
+	pid, err := d.backend(ctx)
 	return pid != 0, err
 }
 

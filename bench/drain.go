@@ -97,14 +97,11 @@ func startHogs(st *stage) (stop func(), err error) {
 }
 
 // measuring watches the processes of one measurement.
-type measuring struct {
-	bench   *bench
-	sampler *procfs.Sampler
-}
+type measuring struct{ sampler *procfs.Sampler }
 
 // watch begins a measurement; the broker is there already.
 func (b *bench) watch() *measuring {
-	m := &measuring{bench: b, sampler: procfs.Start()}
+	m := &measuring{sampler: procfs.Start()}
 	m.sampler.Watch("broker", b.servers.kafka.PID(0))
 	return m
 }
@@ -112,11 +109,11 @@ func (b *bench) watch() *measuring {
 // untilFinished starts a side, waits until it has dealt with all that was written, and stops it.
 func (m *measuring) untilFinished(ctx context.Context, st *stage, s side) error {
 	defer m.sampler.Stop()
-	if err := m.start(ctx, st, s); err != nil {
+	if err := m.start(ctx, s); err != nil {
 		return err
 	}
 	err := until(ctx, "the backlog is drained", func() (bool, error) {
-		if err := m.findWalsender(ctx, st, s); err != nil {
+		if err := m.findBackend(ctx, s); err != nil {
 			return false, err
 		}
 		return s.finished(ctx, st.written)
@@ -124,8 +121,8 @@ func (m *measuring) untilFinished(ctx context.Context, st *stage, s side) error 
 	return errors.Join(err, s.stop(ctx))
 }
 
-func (m *measuring) start(ctx context.Context, st *stage, s side) error {
-	if err := st.free(ctx, s); err != nil {
+func (m *measuring) start(ctx context.Context, s side) error {
+	if err := free(ctx, s); err != nil {
 		return err
 	}
 	p, err := s.start(ctx)
@@ -136,25 +133,19 @@ func (m *measuring) start(ctx context.Context, st *stage, s side) error {
 	return nil
 }
 
-// free waits until nobody reads a side's slot: its walsender ends a moment after its process.
-func (st *stage) free(ctx context.Context, s side) error {
-	if s.slot() == "" {
-		return nil
-	}
-	return until(ctx, "the slot is free", func() (bool, error) {
-		pid, err := st.walsender(ctx, s.slot())
+// free waits until the backend of a side is gone, which ends a moment after the side's process.
+func free(ctx context.Context, s side) error {
+	return until(ctx, "the backend is gone", func() (bool, error) {
+		pid, err := s.backend(ctx)
 		return pid == 0, err
 	})
 }
 
-// findWalsender watches the process that serves the slot, once there is one.
-func (m *measuring) findWalsender(ctx context.Context, st *stage, s side) error {
-	if s.slot() == "" {
-		return nil
-	}
-	pid, err := st.walsender(ctx, s.slot())
+// findBackend watches the process that serves the side, once there is one.
+func (m *measuring) findBackend(ctx context.Context, s side) error {
+	pid, err := s.backend(ctx)
 	if err == nil && pid != 0 {
-		m.sampler.Watch("walsender", pid)
+		m.sampler.Watch("backend", pid)
 	}
 	return err
 }
@@ -192,7 +183,7 @@ func (m *measuring) ofTopic(ctx context.Context, st *stage, s side) (report.Run,
 // between is what the processes spent between two times.
 func (m *measuring) between(events int, from, to time.Time) report.Run {
 	run := report.Run{Events: events, Seconds: to.Sub(from).Seconds(), CPU: make(map[string]float64)}
-	for _, process := range []string{"side", "walsender", "broker"} {
+	for _, process := range []string{"side", "backend", "broker"} {
 		if cpu, ok := m.sampler.Between(process, from, to); ok {
 			run.CPU[process] = cpu.Seconds() * 1e6 / float64(max(events, 1))
 		}

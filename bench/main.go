@@ -142,7 +142,7 @@ func (b *bench) note(format string, args ...any) {
 func (b *bench) add(run report.Run) {
 	b.results.Runs = append(b.results.Runs, run)
 	words := []string{fmt.Sprintf("%s %s, round %d: %.0f events/s", run.Workload, run.Side, run.Round+1, run.Rate())}
-	for _, process := range []string{"side", "walsender", "broker"} {
+	for _, process := range []string{"side", "backend", "broker"} {
 		if us, ok := run.CPU[process]; ok {
 			words = append(words, fmt.Sprintf("%s %.1f µs", process, us))
 		}

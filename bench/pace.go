@@ -66,7 +66,7 @@ func (b *bench) paceOne(ctx context.Context, workload, name string) (run report.
 	}
 	m := b.watch()
 	defer m.sampler.Stop()
-	if err := m.start(ctx, st, s); err != nil {
+	if err := m.start(ctx, s); err != nil {
 		return run, err
 	}
 	run, err = b.paced(ctx, st, s, m, pacings[workload])
@@ -95,7 +95,7 @@ func (b *bench) paced(ctx context.Context, st *stage, s side, m *measuring, p pa
 		case <-gctx.Done():
 			return nil
 		}
-		if err := m.findWalsender(gctx, st, s); err != nil {
+		if err := m.findBackend(gctx, s); err != nil {
 			return err
 		}
 		if err := t.write(gctx, st, s, p, warm); err != nil {

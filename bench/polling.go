@@ -25,9 +25,19 @@ type polling struct {
 	process *process.Process
 }
 
-func (p *polling) slot() string      { return "" }
 func (p *polling) sink() *sink.Topic { return p.topic }
 func (p *polling) logFile() string   { return p.stage.path("polling.log") }
+
+// backend is the session in which it asks.
+func (p *polling) backend(ctx context.Context) (int, error) {
+	var pid int
+	err := p.own.pool.QueryRow(ctx, "SELECT pid FROM pg_catalog.pg_stat_activity WHERE datname = $1 AND application_name = $2",
+		p.own.name, pollerName).Scan(&pid)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, nil
+	}
+	return pid, err
+}
 
 func (p *polling) prepare(ctx context.Context) (err error) {
 	if p.topic, err = p.stage.topic(ctx, report.Polling); err != nil {
@@ -89,8 +99,9 @@ func (p *polling) stop(ctx context.Context) error {
 
 // The polling publisher's settings.
 const (
-	pollBatch = 1000
-	pollPause = 10 * time.Millisecond // when there was nothing
+	pollerName = "polling"
+	pollBatch  = 1000
+	pollPause  = 10 * time.Millisecond // when there was nothing
 )
 
 // poller is its process: take the oldest rows, publish them, wait for the acknowledgements,
@@ -98,7 +109,12 @@ const (
 type poller struct{ task task }
 
 func (p poller) run(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, p.task.DSN)
+	conf, err := pgx.ParseConfig(p.task.DSN)
+	if err != nil {
+		return errors.New("read the DSN of the task")
+	}
+	conf.RuntimeParams["application_name"] = pollerName
+	conn, err := pgx.ConnectConfig(ctx, conf)
 	if err != nil {
 		return fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
@@ -110,7 +126,7 @@ func (p poller) run(ctx context.Context) error {
 	defer producer.Close() //nolint:errcheck // it holds nothing
 	for ctx.Err() == nil {
 		n, err := p.once(ctx, conn, producer)
-		if err != nil && ctx.Err() == nil {
+		if err != nil {
 			return err
 		}
 		if n > 0 {
@@ -135,8 +151,10 @@ func pollingConfig() *sarama.Config {
 	return c
 }
 
-// once publishes one batch.
+// once publishes one batch, also when the process is told to stop meanwhile: what is published is
+// deleted.
 func (p poller) once(ctx context.Context, conn *pgx.Conn, producer sarama.SyncProducer) (n int, err error) {
+	ctx = context.WithoutCancel(ctx)
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, "SELECT seq, key, payload FROM polled ORDER BY seq LIMIT $1 FOR UPDATE SKIP LOCKED", pollBatch)
 		if err != nil {
@@ -163,8 +181,8 @@ func (p poller) once(ctx context.Context, conn *pgx.Conn, producer sarama.SyncPr
 		_, err = tx.Exec(ctx, "DELETE FROM polled WHERE seq = ANY($1)", seqs)
 		return err
 	})
-	if err != nil && !errors.Is(err, context.Canceled) {
-		err = fmt.Errorf("publish a batch: %w", err)
+	if err != nil {
+		return n, fmt.Errorf("publish a batch: %w", err)
 	}
-	return n, err
+	return n, nil
 }

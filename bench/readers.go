@@ -30,6 +30,8 @@ type reader struct {
 func (r *reader) slot() string      { return r.stage.name + "_" + r.name }
 func (r *reader) sink() *sink.Topic { return nil }
 
+func (r *reader) backend(ctx context.Context) (int, error) { return r.stage.walsender(ctx, r.slot()) }
+
 func (r *reader) prepare(ctx context.Context) error { return r.stage.createSlot(ctx, r.slot()) }
 
 func (r *reader) start(context.Context) (_ *process.Process, err error) {

@@ -35,6 +35,8 @@ func (r *relay) sink() *sink.Topic { return r.topic }
 func (r *relay) config() string    { return r.stage.path(r.name + ".yaml") }
 func (r *relay) logFile() string   { return r.stage.path(r.name + ".log") }
 
+func (r *relay) backend(ctx context.Context) (int, error) { return r.stage.walsender(ctx, r.slot()) }
+
 // prepare configures the relay, which makes its slot when it is started first.
 func (r *relay) prepare(ctx context.Context) (err error) {
 	if r.topic, err = r.stage.topic(ctx, r.name); err != nil {

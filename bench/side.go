@@ -27,8 +27,9 @@ type side interface {
 	finished(ctx context.Context, below int) (bool, error)
 	// stop ends the process in order, so that it goes on there the next time.
 	stop(ctx context.Context) error
-	// slot is the slot that it reads; empty when it reads none.
-	slot() string
+	// backend returns the process of PostgreSQL that serves it, 0 when there is none: the walsender
+	// of its slot, for most.
+	backend(ctx context.Context) (pid int, err error)
 	// sink is the topic that it writes; nil when it writes none.
 	sink() *sink.Topic
 }

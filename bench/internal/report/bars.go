@@ -38,7 +38,7 @@ func Bars() []Bar {
 		{What: "relay CPU, single, µs an event", Measure: figureOf(Single, Idempotent, Own), Most: 9, Steady: true},
 		{What: "relay CPU, bulk, µs an event", Measure: figureOf(Bulk, Idempotent, Own), Most: 7, Steady: true},
 		{What: "beside eight hogs: records a batch", Measure: figureOf(Hogs, Idempotent, Batch), Least: 50, Steady: true},
-		{What: "beside eight hogs: CPU of relay, walsender and broker, µs an event", Measure: figureOf(Hogs, Idempotent, Total), Most: 40, Steady: true},
+		{What: "beside eight hogs: CPU of relay, backend and broker, µs an event", Measure: figureOf(Hogs, Idempotent, Total), Most: 40, Steady: true},
 		{What: "trickle: p50, ms", Measure: figureOf(Trickle, Idempotent, P50), Most: 2.5},
 		{What: "trickle: p99, ms", Measure: figureOf(Trickle, Idempotent, P99), Most: 6},
 		{What: "2,000/s, idempotent: p50, ms", Measure: figureOf(Steady, Idempotent, P50), Most: 5},

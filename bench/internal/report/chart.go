@@ -144,10 +144,10 @@ func Charts(r *Results) map[string]string {
 			continue
 		}
 		rates := Chart{Title: titles[workload], Unit: "events/s, median", Parts: []string{"events/s"}}
-		costs := Chart{Title: titles[workload], Unit: "CPU in µs an event", Parts: []string{"side", "walsender", "broker"}, Stacked: true}
+		costs := Chart{Title: titles[workload], Unit: "CPU in µs an event", Parts: []string{"side", "backend", "broker"}, Stacked: true}
 		for _, side := range r.Sides(workload) {
 			rates.Rows = append(rates.Rows, Row{side, []float64{r.Median(workload, side, Rate)}})
-			costs.Rows = append(costs.Rows, Row{side, []float64{r.Median(workload, side, Own), r.cpu(workload, side, "walsender"), r.cpu(workload, side, "broker")}})
+			costs.Rows = append(costs.Rows, Row{side, []float64{r.Median(workload, side, Own), r.cpu(workload, side, "backend"), r.cpu(workload, side, "broker")}})
 		}
 		charts[workload+"-rate.svg"], charts[workload+"-cpu.svg"] = rates.SVG(), costs.SVG()
 	}
@@ -155,7 +155,7 @@ func Charts(r *Results) map[string]string {
 		if len(r.Sides(workload)) == 0 {
 			continue
 		}
-		times := Chart{Title: titles[workload], Unit: "ms from commit to consumer, each digit of equal width", Parts: []string{"p50", "p99"}, Log: true}
+		times := Chart{Title: titles[workload], Unit: "ms from commit to consumer, logarithmic scale", Parts: []string{"p50", "p99"}, Log: true}
 		for _, side := range r.Sides(workload) {
 			p50, p99 := r.Median(workload, side, P50), r.Median(workload, side, P99)
 			times.Rows = append(times.Rows, Row{side, []float64{p50, p99}})

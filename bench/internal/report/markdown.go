@@ -77,11 +77,11 @@ func (r *Results) Markdown(charts []string) string {
 
 // drains is the table of a backlog.
 func (r *Results) drains(p *page, workload string) {
-	p.head("side", "events/s, each round", "/ ceiling", "own CPU, µs an event", "walsender", "broker", "records/batch", "memory, MiB")
+	p.head("side", "events/s, each round", "/ ceiling", "own CPU, µs an event", "backend", "broker", "records/batch", "memory, MiB")
 	for _, side := range r.Sides(workload) {
 		ratio, ok := r.Ratio(workload, side, Ceiling, Rate)
 		p.row(side, list(r.Values(workload, side, Rate)), interval(ratio, ok), short(r.Median(workload, side, Own)),
-			short(r.cpu(workload, side, "walsender")), short(r.cpu(workload, side, "broker")),
+			short(r.cpu(workload, side, "backend")), short(r.cpu(workload, side, "broker")),
 			short(r.Median(workload, side, Batch)), short(r.Median(workload, side, Memory)))
 	}
 }
@@ -109,7 +109,7 @@ func (r *Results) cpu(workload, side, process string) float64 {
 
 // latencies is the table of events that come at a pace.
 func (r *Results) latencies(p *page, workload string) {
-	p.head("side", "p50, ms", "p99, ms", "greatest", "the commit's own p50, p99", "events/s", "cores: side", "walsender", "broker", "records/batch")
+	p.head("side", "p50, ms", "p99, ms", "greatest", "the commit's own p50, p99", "events/s", "cores: side", "backend", "broker", "records/batch")
 	for _, side := range r.Sides(workload) {
 		figure := func(of func(Latency) float64) string {
 			return short(r.Median(workload, side, func(run Run) float64 { return of(latency(run)) }))
@@ -120,7 +120,7 @@ func (r *Results) latencies(p *page, workload string) {
 		p.row(side, figure(func(l Latency) float64 { return l.P50 }), figure(func(l Latency) float64 { return l.P99 }),
 			figure(func(l Latency) float64 { return l.Max }),
 			figure(func(l Latency) float64 { return l.CommitP50 })+", "+figure(func(l Latency) float64 { return l.CommitP99 }),
-			short(r.Median(workload, side, Rate)), cores("side"), cores("walsender"), cores("broker"), short(r.Median(workload, side, Batch)))
+			short(r.Median(workload, side, Rate)), cores("side"), cores("backend"), cores("broker"), short(r.Median(workload, side, Batch)))
 	}
 }
 

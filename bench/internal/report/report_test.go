@@ -20,7 +20,7 @@ import (
 // drained is a run of a second.
 func drained(workload, side string, round, events int) report.Run {
 	return report.Run{Workload: workload, Side: side, Round: round, Events: events, Seconds: 1,
-		CPU: map[string]float64{"side": 10, "walsender": 12, "broker": 3}, Batch: new(200.0), Memory: new(70 + float64(round))}
+		CPU: map[string]float64{"side": 10, "backend": 12, "broker": 3}, Batch: new(200.0), Memory: new(70 + float64(round))}
 }
 
 // full are results with every figure of the last line.

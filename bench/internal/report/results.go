@@ -44,7 +44,8 @@ type Run struct {
 	Events   int     `json:"events"`
 	Seconds  float64 `json:"seconds"` // from the first event to the last, at the sink
 	// CPU is what an event cost each process, in microseconds, by its name: "side" is the side's
-	// own, "walsender" and "broker" are the servers'.
+	// own, "backend" the process of PostgreSQL that serves it (a walsender, but for polling),
+	// "broker" Kafka.
 	CPU map[string]float64 `json:"cpu_us,omitempty"`
 	// Batch is how many records stood in a batch of the topic, on average.
 	Batch *float64 `json:"records_per_batch,omitempty"`
@@ -98,14 +99,13 @@ type Figure func(Run) float64
 
 // The figures of a run.
 var (
-	Rate    Figure = Run.Rate
-	Total   Figure = Run.Total
-	Own     Figure = func(r Run) float64 { return r.cpu("side") }
-	Batch   Figure = func(r Run) float64 { return value(r.Batch) }
-	Memory  Figure = func(r Run) float64 { return value(r.Memory) }
-	P50     Figure = func(r Run) float64 { return latency(r).P50 }
-	P99     Figure = func(r Run) float64 { return latency(r).P99 }
-	Commits Figure = func(r Run) float64 { return latency(r).CommitP50 }
+	Rate   Figure = Run.Rate
+	Total  Figure = Run.Total
+	Own    Figure = func(r Run) float64 { return r.cpu("side") }
+	Batch  Figure = func(r Run) float64 { return value(r.Batch) }
+	Memory Figure = func(r Run) float64 { return value(r.Memory) }
+	P50    Figure = func(r Run) float64 { return latency(r).P50 }
+	P99    Figure = func(r Run) float64 { return latency(r).P99 }
 )
 
 func value(v *float64) float64 {
