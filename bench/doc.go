@@ -12,9 +12,10 @@
 //
 // # Failures
 //
-// A record that is missing, doubled or out of order ends the run: no figure of it counts. What
-// cannot be measured here (Debezium without its jars, CPU on another system than Linux) is left
-// out and said, and is a dash in the last line.
+// A record of ours that is missing, doubled or out of order ends the run: no figure of it counts.
+// A side of others that fails, or does so, is left out from there on, and that is said. So is what
+// cannot be measured here (Debezium without its jars, CPU on another system than Linux). It is a
+// dash in the last line.
 //
 // # Where things are
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/procfs"
@@ -41,6 +42,10 @@ func (b *bench) drain(ctx context.Context, workload string) (err error) {
 		}
 		for _, name := range turned(names, round) {
 			run, err := b.drainOne(ctx, st, workload, name, sides[name])
+			if b.leaveOut(ctx, workload, name, err) {
+				names = slices.DeleteFunc(names, func(n string) bool { return n == name })
+				continue
+			}
 			if err != nil {
 				return fmt.Errorf("%s, round %d: %w", name, round+1, err)
 			}

@@ -40,6 +40,9 @@ func (b *bench) pace(ctx context.Context, workload string) error {
 				continue
 			}
 			run, err := b.paceOne(ctx, workload, name)
+			if b.leaveOut(ctx, workload, name, err) {
+				continue
+			}
 			if err != nil {
 				return fmt.Errorf("%s, round %d: %w", name, round+1, err)
 			}

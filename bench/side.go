@@ -90,6 +90,17 @@ func (b *bench) sides(ctx context.Context, st *stage, workload string) ([]string
 	return names, all, nil
 }
 
+// leaveOut notes why a side that is not ours cannot go on, and reports that: what others do at a
+// restart, or cannot do here, is no reason to measure nothing. An error of ours is one of the run.
+func (b *bench) leaveOut(ctx context.Context, workload, name string, err error) bool {
+	foreign := name == report.Polling || name == report.DebeziumTuned || name == report.DebeziumDefault
+	if err == nil || !foreign || ctx.Err() != nil {
+		return false
+	}
+	b.note("%s was left out of %s from here on: %v", name, workload, err)
+	return true
+}
+
 // createSlot makes a slot of pgoutput.
 func (st *stage) createSlot(ctx context.Context, name string) error {
 	_, err := st.pool.Exec(ctx, "SELECT pg_catalog.pg_create_logical_replication_slot($1, 'pgoutput')", name)
