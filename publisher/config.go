@@ -98,6 +98,10 @@ type Config struct {
 	// Default 1 minute, at least 1 second.
 	TopicRefresh time.Duration
 
+	// Sent, if not nil, is told how many records each request has that is sent, or
+	// sent again. It must return at once, and be safe for concurrent use.
+	Sent func(records int)
+
 	// Logger receives what an operator should see; payloads never appear.
 	// Default: discard.
 	Logger *slog.Logger

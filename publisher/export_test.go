@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/publisher/internal/meter"
 	"github.com/onceward/onceward/record"
 )
 
@@ -230,7 +231,7 @@ func Unprobed(tx TransactionConfig) TransactionConfig {
 func QuietConfig() *sarama.Config {
 	c := sarama.NewConfig()
 	c.Version = sarama.V2_8_0_0
-	c.MetricRegistry = silence{}
+	c.MetricRegistry = meter.Registry{}
 	c.Net.ReadTimeout = 5 * time.Minute
 	return c
 }

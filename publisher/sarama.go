@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/internal/kafkaconf"
+	"github.com/onceward/onceward/publisher/internal/meter"
 )
 
 const (
@@ -149,7 +150,7 @@ func lookupConfig(s *settings, w *wire) *sarama.Config {
 	// sarama's meters start a goroutine that nothing ends, and its histograms
 	// cost time per message. The registry hands out metrics that do nothing;
 	// metrics.UseNilMetrics would be a global of the embedding program.
-	c.MetricRegistry = silence{}
+	c.MetricRegistry = meter.Registry{Sent: s.Sent}
 
 	c.Net.MaxOpenRequests = 1 // more would let a retried batch pass its successor
 	c.Net.ReadTimeout = netTimeout

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/onceward/onceward/relay/internal/profile"
 )
 
 // Handler returns the HTTP pages of the relay:
@@ -20,6 +22,7 @@ import (
 //     what, since when, why. A relay that streams and waits is ready: to take
 //     it away, or to start another one, would mend nothing
 //   - /metrics: what is given, if anything is: that of package relayprom
+//   - /debug/pprof/: with admin.pprof, Go's profiles
 //
 // It needs no login. It shows no event, and no word of a driver or a server: those
 // are in the log. It names topics, so listen on loopback or put a proxy in front.
@@ -34,6 +37,9 @@ func (r *Relay) Handler(metrics http.Handler) http.Handler {
 	})
 	if metrics != nil {
 		mux.Handle("GET /metrics", metrics)
+	}
+	if r.cfg.Admin.Pprof {
+		profile.Register(mux)
 	}
 	return mux
 }

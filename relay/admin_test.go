@@ -55,6 +55,16 @@ func get(t *testing.T, h http.Handler, path string) (int, string) {
 	return w.Code, string(body)
 }
 
+// Profiles are there for whoever has asked for them.
+func TestProfilesAreOptIn(t *testing.T) {
+	const page = "/debug/pprof/heap"
+	code, _ := get(t, testRelay(t, nil).Handler(nil), page)
+	require.Equal(t, 404, code)
+	code, body := get(t, testRelay(t, func(c *Config) { c.Admin.Pprof = true }).Handler(nil), page)
+	require.Equal(t, 200, code)
+	require.NotEmpty(t, body)
+}
+
 func TestHealthAndReadinessAreHonest(t *testing.T) {
 	r := testRelay(t, nil)
 	h := r.Handler(nil)
@@ -104,12 +114,14 @@ func TestStatsShowLagPublishedAndConfirmed(t *testing.T) {
 	r.vitals.report(WaitKafka, Wait{Detail: "not answered"})
 	r.setState(StateStreaming, nil)
 	s := r.Stats()
+	r.counts.sent(150)
+	require.EqualValues(t, 1, r.Stats().Requests.Buckets[200])
 	require.EqualValues(t, 1, s.Delay.Count)
 	require.EqualValues(t, 1, s.Delay.Buckets[300])
 	require.Positive(t, s.Lag)
 	require.Less(t, s.Lag, time.Minute)
 	require.Equal(t, -1, s.PartitionsAhead, "nobody has counted yet")
-	s.Delay, s.Commit, s.Lag, s.Waiting[0].Since = Histogram{}, Histogram{}, 0, time.Time{}
+	s.Delay, s.Commit, s.Requests, s.Lag, s.Waiting[0].Since = Histogram{}, Histogram{}, Histogram{}, 0, time.Time{}
 	require.Equal(t, Stats{
 		Relay: "orders", State: StateStreaming, Waiting: []Wait{{For: WaitKafka, Detail: "not answered"}},
 		Read: 3, Published: 2, Skipped: map[string]uint64{}, Controls: map[string]uint64{},
@@ -123,8 +135,8 @@ func TestStatsShowLagPublishedAndConfirmed(t *testing.T) {
 
 func TestHistogramCountsUpToItsBounds(t *testing.T) {
 	h := newHistogram(.001, 1, 10)
-	for _, d := range []time.Duration{0, time.Millisecond, time.Second, 2 * time.Second, time.Hour} {
-		h.observe(d)
+	for _, seconds := range []float64{0, .001, 1, 2, 3600} {
+		h.observe(seconds)
 	}
 	require.Equal(t, Histogram{Count: 5, Sum: 3603.001, Buckets: map[float64]uint64{.001: 2, 1: 3, 10: 4}}, h.look())
 }

@@ -36,6 +36,7 @@ func (o *opener) configureSink(ctx context.Context) (err error) {
 		return err
 	}
 	o.kafka.Narrow, o.kafka.Memory, o.kafka.Cluster = o.last.narrow, o.last.memory, state.BoundTo(o.row)
+	o.kafka.Sent = o.counts.sent
 	o.topics.memory = o.last.memory
 	return o.topics.recall(ctx)
 }

@@ -249,6 +249,10 @@ type AdminConfig struct {
 	// Listen is the address of /healthz, /readyz and /metrics. Default
 	// 127.0.0.1:8088; "off" for none.
 	Listen string `koanf:"listen"`
+	// Pprof serves Go's profiles there, too, at /debug/pprof/: where CPU time and
+	// memory go. They name functions of the program, no events, and whoever reaches
+	// the address can take one. Default false.
+	Pprof bool `koanf:"pprof"`
 }
 
 // LogConfig says how to log.

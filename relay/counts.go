@@ -17,17 +17,18 @@ import (
 // counts gather the [Stats] of a relay but State and Waiting. They outlive
 // sessions. Safe for concurrent use; no call is made for every event.
 type counts struct {
-	mu            sync.Mutex
-	now           Stats
-	delay, commit histogram
+	mu                      sync.Mutex
+	now                     Stats
+	delay, commit, requests histogram
 }
 
 func newCounts(relay string) *counts {
 	return &counts{
 		now: Stats{Relay: relay, Skipped: make(map[string]uint64), Controls: make(map[string]uint64),
 			PartitionsAhead: -1},
-		delay:  newHistogram(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60, 300),
-		commit: newHistogram(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60),
+		delay:    newHistogram(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60, 300),
+		commit:   newHistogram(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60),
+		requests: newHistogram(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000),
 	}
 }
 
@@ -37,7 +38,7 @@ func (c *counts) stats() Stats {
 	defer c.mu.Unlock()
 	now := c.now
 	now.Skipped, now.Controls = maps.Clone(now.Skipped), maps.Clone(now.Controls)
-	now.Delay, now.Commit = c.delay.look(), c.commit.look()
+	now.Delay, now.Commit, now.Requests = c.delay.look(), c.commit.look(), c.requests.look()
 	return now
 }
 
@@ -53,16 +54,23 @@ func (c *counts) Published(events int, commit time.Time) {
 	c.change(func(s *Stats) {
 		s.Published += uint64(events)
 		if !commit.IsZero() {
-			c.delay.observe(max(0, time.Since(commit)))
+			c.delay.observe(max(0, time.Since(commit).Seconds()))
 		}
 	})
+}
+
+// sent counts one produce request.
+func (c *counts) sent(records int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.requests.observe(float64(records))
 }
 
 // Committed counts one Kafka transaction, with the events that it published.
 func (c *counts) Committed(events int, took time.Duration, reached time.Time) {
 	c.change(func(s *Stats) {
 		s.Transactions++
-		c.commit.observe(took)
+		c.commit.observe(took.Seconds())
 	})
 	if events > 0 {
 		c.Published(events, reached)
@@ -163,8 +171,8 @@ func (c *counts) Holding(routes map[string]stream.HeldRoute) {
 
 // histogram is a [Histogram] that is counted.
 type histogram struct {
-	bounds []float64 // seconds, ascending
-	counts []uint64  // of each, what lasted longer than the one before
+	bounds []float64 // ascending
+	counts []uint64  // of each, what was more than the one before
 	beyond uint64
 	sum    float64
 }
@@ -173,9 +181,9 @@ func newHistogram(bounds ...float64) histogram {
 	return histogram{bounds: bounds, counts: make([]uint64, len(bounds))}
 }
 
-func (h *histogram) observe(d time.Duration) {
-	h.sum += d.Seconds()
-	if i, _ := slices.BinarySearch(h.bounds, d.Seconds()); i < len(h.bounds) {
+func (h *histogram) observe(v float64) {
+	h.sum += v
+	if i, _ := slices.BinarySearch(h.bounds, v); i < len(h.bounds) {
 		h.counts[i]++
 	} else {
 		h.beyond++

@@ -37,6 +37,9 @@ type Stats struct {
 
 	Delay  Histogram // from commit to acknowledgement, sampled at every acknowledgement
 	Commit Histogram // of a Kafka transaction, from the call until it is known
+	// Requests counts the records of each produce request, also of one that was sent again:
+	// few in each, and events cost most of what they can.
+	Requests Histogram
 
 	Lag        time.Duration // age of the oldest transaction that was read and has not ended; 0: there is none
 	InFlight   uint64        // events read since the first that has not ended
@@ -63,9 +66,9 @@ type SlotStats struct {
 	Oldest        time.Duration // age of the oldest transaction on the server that has written
 }
 
-// Histogram counts durations.
+// Histogram counts durations in seconds, or records.
 type Histogram struct {
 	Count   uint64
-	Sum     float64            // seconds
-	Buckets map[float64]uint64 // how many lasted so many seconds at most
+	Sum     float64
+	Buckets map[float64]uint64 // how many were so much at most
 }

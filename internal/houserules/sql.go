@@ -81,7 +81,7 @@ var verb = regexp.MustCompile(`%+(\[\d+\])?[a-zA-Z]`)
 // statements returns the SQL in the file's string literals; a concatenation is
 // one text.
 func (f *file) statements() []Statement {
-	if f.isTest() || f.isGenerated() || f.in("consumer/internal/claimstest", "e2e", "examples", "internal/houserules", "internal/pgserver", "internal/cmd/stack", "internal/testdb") {
+	if f.isTest() || f.isGenerated() || f.in("bench", "consumer/internal/claimstest", "e2e", "examples", "internal/houserules", "internal/pgserver", "internal/cmd/stack", "internal/testdb") {
 		return nil
 	}
 	open := f.in("outbox", "internal/partition", "internal/pooler", "consumer", "relay/retention") || f.name == "migrations/version.go"

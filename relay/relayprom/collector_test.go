@@ -30,6 +30,7 @@ func numbers() relay.Stats {
 	return relay.Stats{
 		Relay: "orders", State: relay.StateStreaming, Waiting: []relay.Wait{{For: relay.WaitKafka}},
 		Read: 3, Published: 2, Skipped: map[string]uint64{"gap": 4}, Controls: map[string]uint64{"retry": 5},
+		Requests: relay.Histogram{Count: 2, Sum: 300, Buckets: map[float64]uint64{100: 1, 200: 2}},
 		Delay:    relay.Histogram{Count: 1, Sum: .5, Buckets: map[float64]uint64{.25: 0, 1: 1}},
 		InFlight: 1, QueueBytes: 77, Confirmed: 0x10, Ended: 0x20, Lag: 1500 * time.Millisecond, Snapshot: time.UnixMilli(1_700_000_000_500),
 		Held: map[string]int{"shop.order": 3}, PartitionsAhead: -1, Partitions: map[retention.LeafState]int{retention.LeafOpen: 2},
@@ -64,6 +65,8 @@ func TestMetricsShowLagPublishedAndConfirmed(t *testing.T) {
 		`onceward_publish_delay_seconds_count{relay="orders"} 1`,
 		`onceward_publish_delay_seconds_bucket{relay="orders",le="0.25"} 0`,
 		`onceward_publish_delay_seconds_bucket{relay="orders",le="1"} 1`,
+		`onceward_produce_request_records_sum{relay="orders"} 300`,
+		`onceward_produce_request_records_bucket{relay="orders",le="100"} 1`,
 		`onceward_lag_seconds{relay="orders"} 1.5`,
 		`onceward_published_snapshot_timestamp_seconds{relay="orders"} 1.7000000005e+09`,
 		`onceward_partitions{relay="orders",state="open"} 2`,

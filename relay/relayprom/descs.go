@@ -7,7 +7,7 @@ type descs struct {
 	read, published, parked, skipped, rewound, waited                                                  *prometheus.Desc
 	letters, controls                                                                                  *prometheus.Desc
 	sessions, rewinds, checkpoints, checkpointsLost, transactions, rotations, topicsRemade, logDropped *prometheus.Desc
-	delay, commit                                                                                      *prometheus.Desc
+	delay, commit, requests                                                                            *prometheus.Desc
 	lag, inFlight, queue, confirmed, ended, snapshot                                                   *prometheus.Desc
 	parkedAggregates, held, heldEvents                                                                 *prometheus.Desc
 	retained, slotLag, safe, oldest, walStatus                                                         *prometheus.Desc
@@ -45,6 +45,7 @@ func newDescs(relay string) (d descs) {
 
 	d.delay = desc("publish_delay_seconds", "From commit to acknowledgement, sampled at every acknowledgement; two machines' clocks.")
 	d.commit = desc("transaction_commit_seconds", "From the call to the known commit of a Kafka transaction.")
+	d.requests = desc("produce_request_records", "Records of each produce request, those that were sent again included. Few under load: each event costs most of what it can.")
 
 	d.lag = desc("lag_seconds", "Age of the oldest transaction that was read, whole or in part, and has not ended; 0 when there is none.")
 	d.inFlight = desc("events_in_flight", "Events read since the first that is not acknowledged.")

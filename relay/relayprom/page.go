@@ -60,6 +60,7 @@ func (p page) showEvents(s relay.Stats) {
 	}
 	p.histogram(p.delay, s.Delay)
 	p.histogram(p.commit, s.Commit)
+	p.histogram(p.requests, s.Requests)
 	p.gauge(p.parkedAggregates, float64(s.ParkedAggregates))
 	for route, events := range s.Held {
 		p.gauge(p.held, 1, route)

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/onceward/onceward/bench/internal/sink"
+)
+
+// bulkTransaction is how many events a transaction of a bulk backlog has.
+const bulkTransaction = 500
+
+// backlog commits events that nobody reads yet, from number st.written on, in transactions of
+// some events each. PostgreSQL makes them by itself: only the log counts.
+func (st *stage) backlog(ctx context.Context, events, each int) error {
+	conn, err := st.pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("make a backlog: %w", err)
+	}
+	defer conn.Release()
+	for _, sql := range []string{
+		"SET synchronous_commit = off",
+		// The first 48 bits of an id are its time, which chooses the partition.
+		fmt.Sprintf(`DO $$ DECLARE
+			stamp text := lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0');
+			BEGIN
+				FOR i IN %[1]d .. %[2]d - 1 BY %[3]d LOOP
+					INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload)
+					SELECT (stamp || '7' || lpad(to_hex(n / 65536 %% 4096), 3, '0') || '8' || lpad(to_hex(n), 15, '0'))::uuid,
+						'bench', 'order', %[4]s, 'OrderChanged', %[5]s
+					FROM generate_series(i, least(i + %[3]d, %[2]d) - 1) n;
+					COMMIT;
+				END LOOP;
+			END $$`, st.written, st.written+events, each, sink.KeySQL("n"), sink.PayloadSQL("n")),
+		"SET synchronous_commit = on",
+		"CREATE TEMP TABLE flushed ()", // a commit that waits for the disk: the log before it is there, too
+		"DROP TABLE flushed",
+		"CHECKPOINT", // not while something is measured
+	} {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("make a backlog: %w", err)
+		}
+	}
+	st.written += events
+	return nil
+}

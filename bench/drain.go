@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/onceward/onceward/bench/internal/procfs"
+	"github.com/onceward/onceward/bench/internal/report"
+	"github.com/onceward/onceward/internal/process"
+)
+
+// drainLimit is how long one side may take for one backlog.
+const drainLimit = 10 * time.Minute
+
+// hogs is how many programs want the CPU in the workload of that name.
+const hogs = 8
+
+// drain measures how fast each side takes up a backlog.
+func (b *bench) drain(ctx context.Context, workload string) (err error) {
+	st, err := b.servers.open(ctx, workload)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.close(ctx)) }()
+	names, sides, err := b.sides(ctx, st, workload)
+	if err != nil {
+		return err
+	}
+	each, rounds := 1, b.plan.rounds
+	if workload == report.Bulk {
+		each = bulkTransaction
+	}
+	if workload == report.Hogs {
+		rounds = min(rounds, b.plan.paces)
+	}
+	for round := range rounds {
+		if err := st.backlog(ctx, b.plan.events[workload], each); err != nil {
+			return err
+		}
+		for _, name := range turned(names, round) {
+			run, err := b.drainOne(ctx, st, workload, name, sides[name])
+			if b.leaveOut(ctx, workload, name, err) {
+				names = slices.DeleteFunc(names, func(n string) bool { return n == name })
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("%s, round %d: %w", name, round+1, err)
+			}
+			run.Workload, run.Side, run.Round = workload, name, round
+			b.add(run)
+		}
+	}
+	return nil
+}
+
+// drainOne lets a side take up what it has not had yet.
+func (b *bench) drainOne(ctx context.Context, st *stage, workload, name string, s side) (report.Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, drainLimit)
+	defer cancel()
+	if w, ok := s.(writer); ok {
+		if err := w.catchUp(ctx, st.written); err != nil {
+			return report.Run{}, err
+		}
+	}
+	if workload == report.Hogs {
+		stop, err := startHogs(st)
+		if err != nil {
+			return report.Run{}, err
+		}
+		defer stop()
+	}
+	m := b.watch()
+	if err := m.untilFinished(ctx, st, s); err != nil {
+		return report.Run{}, err
+	}
+	if name == report.Ceiling || name == report.Reader {
+		return m.ofReader(s, b.plan.events[workload])
+	}
+	return m.ofTopic(ctx, st, s)
+}
+
+// startHogs starts programs that do nothing but take the CPU.
+func startHogs(st *stage) (stop func(), err error) {
+	var all []*process.Process
+	stop = func() {
+		for _, p := range all {
+			p.Kill()
+		}
+	}
+	for range hogs {
+		p, err := startTask(task{Kind: hogTask}, st.path("hog.log"))
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return stop, nil
+}
+
+// measuring watches the processes of one measurement.
+type measuring struct{ sampler *procfs.Sampler }
+
+// watch begins a measurement; the broker is there already.
+func (b *bench) watch() *measuring {
+	m := &measuring{sampler: procfs.Start()}
+	m.sampler.Watch("broker", b.servers.kafka.PID(0))
+	return m
+}
+
+// untilFinished starts a side, waits until it has dealt with all that was written, and stops it.
+func (m *measuring) untilFinished(ctx context.Context, st *stage, s side) error {
+	defer m.sampler.Stop()
+	if err := m.start(ctx, s); err != nil {
+		return err
+	}
+	err := until(ctx, "the backlog is drained", func() (bool, error) {
+		if err := m.findBackend(ctx, s); err != nil {
+			return false, err
+		}
+		return s.finished(ctx, st.written)
+	})
+	return errors.Join(err, s.stop(ctx))
+}
+
+func (m *measuring) start(ctx context.Context, s side) error {
+	if err := free(ctx, s); err != nil {
+		return err
+	}
+	p, err := s.start(ctx)
+	if err != nil {
+		return err
+	}
+	m.sampler.Watch("side", p.PID())
+	return nil
+}
+
+// free waits until the backend of a side is gone, which ends a moment after the side's process.
+func free(ctx context.Context, s side) error {
+	return until(ctx, "the backend is gone", func() (bool, error) {
+		pid, err := s.backend(ctx)
+		return pid == 0, err
+	})
+}
+
+// findBackend watches the process that serves the side, once there is one.
+func (m *measuring) findBackend(ctx context.Context, s side) error {
+	pid, err := s.backend(ctx)
+	if err == nil && pid != 0 {
+		m.sampler.Watch("backend", pid)
+	}
+	return err
+}
+
+// ofReader is what a side says of itself that publishes nothing.
+func (m *measuring) ofReader(s side, events int) (report.Run, error) {
+	speaker, ok := s.(hasSpan)
+	if !ok {
+		return report.Run{}, errors.New("this side publishes nothing and says nothing")
+	}
+	found, err := speaker.span()
+	if err != nil {
+		return report.Run{}, err
+	}
+	run := m.between(events, found.First, found.Last)
+	delete(run.CPU, "broker") // had nothing to do with it
+	return run, nil
+}
+
+// ofTopic reads what a side has published since the last time, checks it, and says how fast that
+// came.
+func (m *measuring) ofTopic(ctx context.Context, st *stage, s side) (report.Run, error) {
+	read, err := s.sink().Read(ctx, st.written)
+	if err != nil {
+		return report.Run{}, err
+	}
+	run := m.between(read.Records, read.First, read.Last)
+	if read.Batches > 0 {
+		records := float64(read.Records) / float64(read.Batches)
+		run.Batch = &records
+	}
+	return run, nil
+}
+
+// between is what the processes spent between two times.
+func (m *measuring) between(events int, from, to time.Time) report.Run {
+	run := report.Run{Events: events, Seconds: to.Sub(from).Seconds(), CPU: make(map[string]float64)}
+	for _, process := range []string{"side", "backend", "broker"} {
+		if cpu, ok := m.sampler.Between(process, from, to); ok {
+			run.CPU[process] = cpu.Seconds() * 1e6 / float64(max(events, 1))
+		}
+	}
+	if peak := m.sampler.Peak("side"); peak > 0 {
+		mib := float64(peak) / (1 << 20)
+		run.Memory = &mib
+	}
+	return run
+}

@@ -1,0 +1,62 @@
+package procfs
+
+import (
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestStatOfANameWithBrackets(t *testing.T) {
+	cpu, err := parseStat([]byte("42 (a) (b) S 1 42 42 0 -1 4194560 1 2 3 4 150 25 0 0 20 0 1 0 9 0\n"))
+	require.NoError(t, err)
+	require.Equal(t, 1750*time.Millisecond, cpu)
+	for _, text := range []string{"", "42 (a", "42 (a) S 1 2", "42 (a) S 1 42 42 0 -1 4194560 1 2 3 4 x 25 0"} {
+		_, err := parseStat([]byte(text))
+		require.Error(t, err, text)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	peak, err := parseStatus("Name:\tx\nVmHWM:\t   2048 kB\nVmRSS:\t 1 kB\n")
+	require.NoError(t, err)
+	require.EqualValues(t, 2<<20, peak)
+	_, err = parseStatus("Name:\tx\n")
+	require.Error(t, err)
+}
+
+func TestTheMachineIsNotBusyWhileItIsIdle(t *testing.T) {
+	used, err := parseMachine("cpu  10 20 30 4000 500 6 7 8 90 100\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
+	require.NoError(t, err)
+	require.Equal(t, (10+20+30+6+7+8)*tick, used)
+	_, err = parseMachine("intr 1\n")
+	require.Error(t, err)
+}
+
+func TestCPUBetweenTwoReadings(t *testing.T) {
+	start := time.Unix(100, 0)
+	points := []point{{start, 0}, {start.Add(time.Second), time.Second}, {start.Add(2 * time.Second), time.Second}}
+	for at, want := range map[time.Duration]time.Duration{
+		-time.Second: 0, 0: 0, 500 * time.Millisecond: 500 * time.Millisecond, 1500 * time.Millisecond: time.Second, time.Hour: time.Second,
+	} {
+		require.Equal(t, want, spent(points, start.Add(at)), at)
+	}
+}
+
+func TestASamplerSeesThisProcess(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("there is no /proc")
+	}
+	s := Start()
+	s.Watch("me", os.Getpid())
+	from := time.Now()
+	s.Stop()
+	_, ok := s.Between("me", from, time.Now())
+	require.True(t, ok)
+	require.Positive(t, s.Peak("me"))
+	_, ok = s.Between("nobody", from, time.Now())
+	require.False(t, ok)
+	require.Zero(t, s.Peak("nobody"))
+}

@@ -1,0 +1,117 @@
+package report
+
+import (
+	"fmt"
+	"math"
+)
+
+// Bar is what a figure has to reach.
+type Bar struct {
+	What    string
+	Measure func(*Results) (median, low, high float64) // not numbers: not measured
+	Most    float64                                    // 0: no upper bound
+	Least   float64                                    // 0: no lower bound
+	// Steady bars hold on a busy machine, too: what an event costs, and how many records share
+	// a batch. Rates and times say nothing there.
+	Steady bool
+}
+
+// Verdict says whether a bar is met.
+type Verdict string
+
+// The verdicts.
+const (
+	Met        Verdict = "met"        // the interval reaches it
+	Missed     Verdict = "missed"     // it does not
+	Unmeasured Verdict = "unmeasured" // there is no figure
+	Unjudged   Verdict = "unjudged"   // the machine was busy, and the figure hangs on that
+)
+
+// Bars are all of them.
+func Bars() []Bar {
+	return []Bar{
+		{What: "drain, single: relay / ceiling", Measure: ratioOf(Single, Idempotent, Ceiling), Least: 1.1},
+		{What: "drain, bulk: relay / ceiling", Measure: ratioOf(Bulk, Idempotent, Ceiling), Least: 0.8},
+		{What: "drain, single: relay / Debezium tuned", Measure: ratioOf(Single, Idempotent, DebeziumTuned), Least: 5},
+		{What: "drain, single: exactly-once / idempotent", Measure: ratioOf(Single, ExactlyOnce, Idempotent), Least: 0.9},
+		{What: "drain, bulk: exactly-once / idempotent", Measure: ratioOf(Bulk, ExactlyOnce, Idempotent), Least: 0.9},
+		{What: "relay CPU, single, µs an event", Measure: figureOf(Single, Idempotent, Own), Most: 9, Steady: true},
+		{What: "relay CPU, bulk, µs an event", Measure: figureOf(Bulk, Idempotent, Own), Most: 7, Steady: true},
+		{What: "beside eight hogs: records a batch", Measure: figureOf(Hogs, Idempotent, Batch), Least: 50, Steady: true},
+		{What: "beside eight hogs: CPU of relay, backend and broker, µs an event", Measure: figureOf(Hogs, Idempotent, Total), Most: 40, Steady: true},
+		{What: "trickle: p50, ms", Measure: figureOf(Trickle, Idempotent, P50), Most: 2.5},
+		{What: "trickle: p99, ms", Measure: figureOf(Trickle, Idempotent, P99), Most: 6},
+		{What: "2,000/s, idempotent: p50, ms", Measure: figureOf(Steady, Idempotent, P50), Most: 5},
+		{What: "2,000/s, idempotent: p99, ms", Measure: figureOf(Steady, Idempotent, P99), Most: 20},
+		{What: "2,000/s, exactly-once: p99, ms", Measure: figureOf(Steady, ExactlyOnce, P99), Most: 120},
+		{What: "relay memory, MiB", Measure: peak(Idempotent), Most: 80, Steady: true},
+		{What: "Enqueue: time / bare INSERT", Measure: ratioOf(Enqueue, Insert, EnqueueOne), Most: 1.1},
+		{What: "EnqueueMany of 100: events/s / Enqueue", Measure: ratioOf(Enqueue, EnqueueMany, EnqueueOne), Least: 10},
+		{What: "consumer, one by one / bare SQL", Measure: ratioOf(Consume, Tx, SQL), Least: 0.8},
+		{What: "consumer, Batch of 100 / bare SQL", Measure: ratioOf(Consume, BatchOf, SQLBatch), Least: 0.9},
+	}
+}
+
+func ratioOf(workload, over, under string) func(*Results) (float64, float64, float64) {
+	return func(r *Results) (float64, float64, float64) {
+		found, ok := r.Ratio(workload, over, under, Rate)
+		if !ok {
+			return math.NaN(), math.NaN(), math.NaN()
+		}
+		return found.Median, found.Low, found.High
+	}
+}
+
+// figureOf takes the spread of a figure for its interval: the least and the greatest round.
+func figureOf(workload, side string, figure Figure) func(*Results) (float64, float64, float64) {
+	return func(r *Results) (float64, float64, float64) {
+		return spread(r.Values(workload, side, figure), r.Median(workload, side, figure))
+	}
+}
+
+// peak is the greatest of all drains: memory has no luck.
+func peak(side string) func(*Results) (float64, float64, float64) {
+	return func(r *Results) (float64, float64, float64) {
+		var all []float64
+		for _, workload := range []string{Single, Bulk, Hogs} {
+			all = append(all, r.Values(workload, side, Memory)...)
+		}
+		_, _, most := spread(all, math.NaN())
+		return most, most, most
+	}
+}
+
+func spread(values []float64, median float64) (_, low, high float64) {
+	low, high = math.NaN(), math.NaN()
+	for _, v := range values {
+		if math.IsNaN(low) || v < low {
+			low = v
+		}
+		if math.IsNaN(high) || v > high {
+			high = v
+		}
+	}
+	return median, low, high
+}
+
+// Judge says whether the bar is met: when the interval reaches it.
+func (b Bar) Judge(r *Results) Verdict {
+	median, low, high := b.Measure(r)
+	switch {
+	case math.IsNaN(median):
+		return Unmeasured
+	case r.Machine.Busy && !b.Steady:
+		return Unjudged
+	case b.Least > 0 && high < b.Least, b.Most > 0 && low > b.Most:
+		return Missed
+	}
+	return Met
+}
+
+// String is the bar as a reader sees it.
+func (b Bar) String() string {
+	if b.Least > 0 {
+		return fmt.Sprintf("≥ %g", b.Least)
+	}
+	return fmt.Sprintf("≤ %g", b.Most)
+}

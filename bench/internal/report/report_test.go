@@ -1,0 +1,172 @@
+package report_test
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/bench/internal/report"
+)
+
+// drained is a run of a second.
+func drained(workload, side string, round, events int) report.Run {
+	return report.Run{Workload: workload, Side: side, Round: round, Events: events, Seconds: 1,
+		CPU: map[string]float64{"side": 10, "backend": 12, "broker": 3}, Batch: new(200.0), Memory: new(70 + float64(round))}
+}
+
+// full are results with every figure of the last line.
+func full() *report.Results {
+	r := &report.Results{Began: time.Unix(0, 0), Took: time.Minute, Machine: report.Machine{System: "linux", Cores: 2}, Judged: true,
+		Setup: []report.Fact{{"PostgreSQL", "15"}}, Notes: []string{"a | bar"}}
+	for round := range 3 {
+		f := round + 1 // the machine is faster from round to round
+		r.Runs = append(r.Runs,
+			drained(report.Single, report.Ceiling, round, 1000*f), drained(report.Single, report.Idempotent, round, 1200*f),
+			drained(report.Single, report.ExactlyOnce, round, 1080*f), drained(report.Single, report.DebeziumTuned, round, 100*f),
+			drained(report.Bulk, report.Ceiling, round, 2000*f), drained(report.Bulk, report.Idempotent, round, 1000*f))
+	}
+	r.Runs = append(r.Runs,
+		report.Run{Workload: report.Trickle, Side: report.Idempotent, Events: 500, Seconds: 10, Latency: &report.Latency{P50: 1.9, P99: 5.1, Max: 7, CommitP50: 1, CommitP99: 2}},
+		report.Run{Workload: report.Steady, Side: report.Idempotent, Events: 20_000, Seconds: 10, Latency: &report.Latency{P50: 4, P99: 21, Max: 30},
+			CPU: map[string]float64{"side": 100, "broker": 50}})
+	return r
+}
+
+func TestTheLastLine(t *testing.T) {
+	require.Equal(t, "bench: relay/ceiling=1.20 bulk/ceiling=0.50 relay/debezium=12.0 eo/idempotent=0.90 "+
+		"p50_ms=1.90 p99_ms=5.10 p99_2000_ms=21.0 cpu_us=10.0 rss_mib=72.0", full().Line())
+	require.Equal(t, "bench: relay/ceiling=- bulk/ceiling=- relay/debezium=- eo/idempotent=- "+
+		"p50_ms=- p99_ms=- p99_2000_ms=- cpu_us=- rss_mib=-", new(report.Results).Line(), "what was not measured is not made up")
+}
+
+func TestRoundsAreCompared(t *testing.T) {
+	r := full()
+	ratio, ok := r.Ratio(report.Single, report.Idempotent, report.Ceiling, report.Rate)
+	require.True(t, ok)
+	require.Len(t, ratio.Pairs, 3)
+	require.InDelta(t, 1.2, ratio.Low, 1e-9)
+	require.InDelta(t, 1.2, ratio.High, 1e-9)
+	// A round in which one side failed is left out, and does not shift the others.
+	var kept []report.Run
+	for _, run := range r.Runs {
+		if run.Side != report.Ceiling || run.Round != 1 {
+			kept = append(kept, run)
+		}
+	}
+	r.Runs = kept
+	ratio, ok = r.Ratio(report.Single, report.Idempotent, report.Ceiling, report.Rate)
+	require.True(t, ok)
+	require.Len(t, ratio.Pairs, 2)
+	require.InDelta(t, 1.2, ratio.High, 1e-9)
+}
+
+func TestBarsAreMetWhenTheIntervalReachesThem(t *testing.T) {
+	r := full()
+	verdicts := func() map[string]report.Verdict {
+		all := make(map[string]report.Verdict)
+		for _, b := range report.Bars() {
+			all[b.What] = b.Judge(r)
+		}
+		return all
+	}
+	v := verdicts()
+	require.Equal(t, report.Met, v["drain, single: relay / ceiling"])
+	require.Equal(t, report.Missed, v["drain, bulk: relay / ceiling"])
+	require.Equal(t, report.Missed, v["relay CPU, single, µs an event"])
+	require.Equal(t, report.Met, v["relay memory, MiB"])
+	require.Equal(t, report.Missed, v["2,000/s, idempotent: p99, ms"])
+	require.Equal(t, report.Unmeasured, v["consumer, Batch of 100 / bare SQL"])
+	r.Machine.Busy = true
+	v = verdicts()
+	require.Equal(t, report.Unjudged, v["drain, bulk: relay / ceiling"])
+	require.Equal(t, report.Missed, v["relay CPU, single, µs an event"], "what an event costs is judged on a busy machine, too")
+}
+
+// The median of a noisy ratio lies below the bar, and its interval reaches it.
+func TestNoiseIsNoVerdict(t *testing.T) {
+	r := new(report.Results)
+	for round, events := range []int{1000, 1050, 1200} {
+		r.Runs = append(r.Runs, drained(report.Single, report.Ceiling, round, 1000), drained(report.Single, report.Idempotent, round, events))
+	}
+	bar := report.Bars()[0]
+	require.Equal(t, "drain, single: relay / ceiling", bar.What)
+	median, _, high := bar.Measure(r)
+	require.InDelta(t, 1.05, median, 1e-9)
+	require.InDelta(t, 1.2, high, 1e-9)
+	require.Equal(t, report.Met, bar.Judge(r))
+	r.Runs = r.Runs[:4]
+	require.Equal(t, report.Missed, bar.Judge(r))
+}
+
+func TestThePage(t *testing.T) {
+	page := full().Markdown([]string{"single-rate.svg"})
+	for _, want := range []string{
+		"## Drain a backlog, one event a transaction\n",
+		"| idempotent | 1200, 2400, 3600 | 1.20 (1.20 to 1.20) | 10.0 | 12.0 | 3.00 | 200 | 71.0 |\n",
+		"| idempotent | 1.90 | 5.10 | 7.00 | 1.00, 2.00 | 50.0 | - | - | - | - |\n",
+		"| idempotent | 4.00 | 21.0 | 30.0 | 0.00, 0.00 | 2000 | 0.20 | - | 0.10 | - |\n",
+		"| drain, bulk: relay / ceiling | ≥ 0.8 | 0.50 | 0.50 to 0.50 | missed |\n",
+		"- exactly-once / idempotent: 0.90 (0.90 to 0.90)\n",
+		"![single-rate](single-rate.svg)\n",
+		"otherwise idle",
+	} {
+		require.Contains(t, page, want)
+	}
+	r := full()
+	r.Judged, r.Machine.Busy, r.Machine.Used = false, true, 1.5
+	page = r.Markdown(nil)
+	require.NotContains(t, page, "## Bars")
+	require.Contains(t, page, "busy with other work")
+}
+
+func TestChartsAreXML(t *testing.T) {
+	charts := report.Charts(full())
+	require.Contains(t, charts, "single-rate.svg")
+	require.Contains(t, charts, "trickle-latency.svg")
+	require.NotContains(t, charts, "hogs-cpu.svg")
+	c := report.Chart{Title: `<"a" & b>`, Unit: "µs", Parts: []string{"one", "two"}, Log: true,
+		Rows: []report.Row{{"none", []float64{math.NaN(), 0}}, {"some", []float64{1, 1000}}}}
+	charts["odd"] = c.SVG()
+	c.Stacked, c.Log = true, false
+	charts["stacked"] = c.SVG()
+	charts["empty"] = report.Chart{}.SVG()
+	for name, chart := range charts {
+		decoder := xml.NewDecoder(strings.NewReader(chart))
+		for {
+			_, err := decoder.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err, name)
+		}
+		require.NotContains(t, chart, "NaN", name)
+		require.NotContains(t, chart, "Inf", name)
+	}
+}
+
+func TestABarIsAsLongAsItsValue(t *testing.T) {
+	chart := report.Chart{Parts: []string{"rate"}, Rows: []report.Row{{"half", []float64{50}}, {"whole", []float64{100}}}}.SVG()
+	require.Contains(t, chart, `width="520.0"`)
+	require.Contains(t, chart, `width="260.0"`)
+}
+
+func TestWhatIsWritten(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "results")
+	require.NoError(t, full().Write(dir))
+	text, err := os.ReadFile(filepath.Join(dir, "results.json"))
+	require.NoError(t, err)
+	var again report.Results
+	require.NoError(t, json.Unmarshal(text, &again))
+	require.Equal(t, full().Line(), again.Line(), "the JSON holds all that the line is made of")
+	require.FileExists(t, filepath.Join(dir, "results.md"))
+	require.FileExists(t, filepath.Join(dir, "single-cpu.svg"))
+}

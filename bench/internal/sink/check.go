@@ -1,0 +1,60 @@
+package sink
+
+import "fmt"
+
+// Check says whether the records of a topic are what was written: every event once, those of a
+// key in order. It goes on from one reading of a topic to the next.
+type Check struct {
+	next     map[int]int // by remainder: the number that comes next
+	seen     int
+	problems []string
+}
+
+// maxProblems is how many are kept; the others are counted.
+const maxProblems = 5
+
+// NewCheck returns a check of a topic whose first event has number 0.
+func NewCheck() *Check { return &Check{next: make(map[int]int, Keys)} }
+
+// Record looks at the next record of a partition.
+func (c *Check) Record(key, value []byte) {
+	c.seen++
+	number, err := Number(value)
+	if err != nil {
+		c.problem(err.Error())
+		return
+	}
+	if string(key) != Key(number) {
+		c.problem(fmt.Sprintf("event %d has the key %.60q, not %q", number, key, Key(number)))
+	}
+	remainder := number % Keys
+	want, ok := c.next[remainder]
+	if !ok {
+		want = remainder
+	}
+	switch {
+	case number < want:
+		c.problem(fmt.Sprintf("event %d of %s came again, or after a later one", number, Key(number)))
+	case number > want:
+		c.problem(fmt.Sprintf("event %d of %s came where %d was due", number, Key(number), want))
+	}
+	c.next[remainder] = max(want, number+Keys)
+}
+
+func (c *Check) problem(text string) {
+	if len(c.problems) < maxProblems {
+		c.problems = append(c.problems, text)
+	}
+}
+
+// Complete returns what is wrong with a topic that ought to have the events below a number, and
+// no other.
+func (c *Check) Complete(below int) error {
+	if c.seen != below {
+		c.problem(fmt.Sprintf("it has %d records of %d events", c.seen, below))
+	}
+	if len(c.problems) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the topic is not what was written: %q", c.problems)
+}
