@@ -97,7 +97,7 @@ func (w *Wire) remove(c io.Closer) {
 
 // Outlive cuts the wire a while after ctx has ended, unless release is called before.
 func (w *Wire) Outlive(ctx context.Context, d time.Duration) (release func()) {
-	released, end := context.WithCancel(context.Background())
+	released, end := context.WithCancel(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() {
 		timer := time.AfterFunc(d, w.Cut)
 		context.AfterFunc(released, func() { timer.Stop() })
