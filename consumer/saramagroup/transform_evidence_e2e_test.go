@@ -22,6 +22,9 @@ import (
 // around is how much of logs and topics is kept on both sides of a violation.
 const around = 20 * time.Second
 
+// logTime is how the lines of evidence begin.
+const logTime = "2006-01-02T15:04:05.000Z07:00"
+
 // saysOfTransactions has the brokers say what becomes of transactions, and of their offsets.
 var saysOfTransactions = []string{
 	"-Dorg.slf4j.simpleLogger.log.kafka.coordinator.transaction=debug",
@@ -123,12 +126,10 @@ func (th *theatre) sayings(name, id string, tell func(at time.Time, format strin
 	require.NoError(th.t, err)
 	defer func() { _ = f.Close() }()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
-		line := lines.Text()
-		if len(line) < len(logTime) || !strings.Contains(line, "["+id+"]") {
-			continue
-		}
-		if at, err := time.Parse(logTime, line[:len(logTime)]); err == nil {
-			tell(at, "%s %s", strings.TrimSuffix(filepath.Base(name), ".log"), line[len(logTime)+1:])
+		first, rest, _ := strings.Cut(lines.Text(), " ")
+		at, err := time.Parse(logTime, strings.TrimPrefix(first, "time="))
+		if err == nil && strings.Contains(rest, "["+id+"]") {
+			tell(at, "%s %s", strings.TrimSuffix(filepath.Base(name), ".log"), rest)
 		}
 	}
 }
