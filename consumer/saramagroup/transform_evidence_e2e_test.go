@@ -113,8 +113,12 @@ func (th *theatre) evidence(partition int32, values []string) {
 	for _, name := range files {
 		th.sayings(name, id, tell)
 	}
+	about := []string{id, fmt.Sprint("partition ", topic, "-", partition, " "), "INFO kafka.coordinator", " WARN ", " ERROR "}
+	for producer := range producers {
+		about = append(about, fmt.Sprint("producer id ", producer, " "), fmt.Sprint("producer id ", producer, "."))
+	}
 	for i := range th.cluster.Addrs() {
-		th.brokerSayings(i, id, tell)
+		th.brokerSayings(i, about, tell)
 	}
 	slices.Sort(lines)
 	th.t.Log("evidence about " + id + ":\n" + strings.Join(lines, "\n"))
@@ -134,9 +138,8 @@ func (th *theatre) sayings(name, id string, tell func(at time.Time, format strin
 	}
 }
 
-// brokerSayings tells the lines of a broker's log that name a transactional id, or are
-// about coordinators.
-func (th *theatre) brokerSayings(i int, id string, tell func(at time.Time, format string, args ...any)) {
+// brokerSayings tells the lines of a broker's log with one of these words.
+func (th *theatre) brokerSayings(i int, about []string, tell func(at time.Time, format string, args ...any)) {
 	f, err := os.Open(th.cluster.LogFile(i))
 	require.NoError(th.t, err)
 	defer func() { _ = f.Close() }()
@@ -152,11 +155,8 @@ func (th *theatre) brokerSayings(i int, id string, tell func(at time.Time, forma
 		if err != nil {
 			continue
 		}
-		for _, about := range []string{id, "__consumer_offsets", "__transaction_state", "oordinator", "WARN", "ERROR"} {
-			if strings.Contains(lines.Text(), about) {
-				tell(when, "broker %d %s", i+1, lines.Text())
-				break
-			}
+		if slices.ContainsFunc(about, func(word string) bool { return strings.Contains(lines.Text(), word) }) {
+			tell(when, "broker %d %s", i+1, lines.Text()[at+len(layout):])
 		}
 	}
 }
