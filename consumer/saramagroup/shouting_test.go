@@ -3,7 +3,6 @@ package saramagroup_test
 import (
 	"context"
 	"fmt"
-	"log"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -41,16 +40,13 @@ func shouting(brokers, defect string) error {
 	return saramagroup.Transform(ctx, strings.Split(brokers, ","), "shouting", shout, cfg)
 }
 
-// logTime is how sarama's log begins its lines.
-const logTime = "2006/01/02 15:04:05.000000"
-
 // traceInto has sarama log into a file of this process.
 func traceInto(dir string) error {
 	f, err := os.Create(filepath.Join(dir, fmt.Sprint("sarama-", os.Getpid(), ".log")))
 	if err != nil {
 		return err
 	}
-	sarama.Logger = log.New(f, "", log.LstdFlags|log.Lmicroseconds|log.LUTC)
+	sarama.Logger = slog.NewLogLogger(slog.NewTextHandler(f, nil), slog.LevelInfo)
 	sarama.DebugLogger = sarama.Logger
 	return nil
 }

@@ -53,6 +53,10 @@ func newTheatreOf(t *testing.T, brokers int, defect string, settings map[string]
 	t.Helper()
 	all := map[string]string{"group.min.session.timeout.ms": "1000", "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
 	maps.Copy(all, settings)
+	jvm := kafkaserver.DefaultJVM()
+	if brokers > 1 { // for one, speed matters
+		jvm = append(jvm, saysOfTransactions...)
+	}
 	th := &theatre{t: t, network: kafkaproxy.New(), defect: defect}
 	seed := uint64(time.Now().UnixNano())
 	t.Log("seed", seed)
@@ -61,7 +65,7 @@ func newTheatreOf(t *testing.T, brokers int, defect string, settings map[string]
 	var err error
 	th.cluster, err = kafkaserver.Start(t.Context(), kafkaserver.Options{
 		Brokers:  brokers,
-		JVM:      append(kafkaserver.DefaultJVM(), saysOfTransactions...),
+		JVM:      jvm,
 		Settings: all,
 		Advertise: func(_ int, address string) string {
 			link, err := th.network.Add(t.Context(), address)

@@ -22,6 +22,9 @@ import (
 // around is how much of logs and topics is kept on both sides of a violation.
 const around = 20 * time.Second
 
+// logTime is how the lines of evidence begin.
+const logTime = "2006-01-02T15:04:05.000Z07:00"
+
 // saysOfTransactions has the brokers say what becomes of transactions, and of their offsets.
 var saysOfTransactions = []string{
 	"-Dorg.slf4j.simpleLogger.log.kafka.coordinator.transaction=debug",
@@ -110,8 +113,12 @@ func (th *theatre) evidence(partition int32, values []string) {
 	for _, name := range files {
 		th.sayings(name, id, tell)
 	}
+	about := []string{id, fmt.Sprint("partition ", topic, "-", partition, " "), "INFO kafka.coordinator", " WARN ", " ERROR "}
+	for producer := range producers {
+		about = append(about, fmt.Sprint("producer id ", producer, " "), fmt.Sprint("producer id ", producer, "."))
+	}
 	for i := range th.cluster.Addrs() {
-		th.brokerSayings(i, id, tell)
+		th.brokerSayings(i, about, tell)
 	}
 	slices.Sort(lines)
 	th.t.Log("evidence about " + id + ":\n" + strings.Join(lines, "\n"))
@@ -123,19 +130,16 @@ func (th *theatre) sayings(name, id string, tell func(at time.Time, format strin
 	require.NoError(th.t, err)
 	defer func() { _ = f.Close() }()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
-		line := lines.Text()
-		if len(line) < len(logTime) || !strings.Contains(line, "["+id+"]") {
-			continue
-		}
-		if at, err := time.Parse(logTime, line[:len(logTime)]); err == nil {
-			tell(at, "%s %s", strings.TrimSuffix(filepath.Base(name), ".log"), line[len(logTime)+1:])
+		first, rest, _ := strings.Cut(lines.Text(), " ")
+		at, err := time.Parse(logTime, strings.TrimPrefix(first, "time="))
+		if err == nil && strings.Contains(rest, "["+id+"]") {
+			tell(at, "%s %s", strings.TrimSuffix(filepath.Base(name), ".log"), rest)
 		}
 	}
 }
 
-// brokerSayings tells the lines of a broker's log that name a transactional id, or are
-// about coordinators.
-func (th *theatre) brokerSayings(i int, id string, tell func(at time.Time, format string, args ...any)) {
+// brokerSayings tells the lines of a broker's log with one of these words.
+func (th *theatre) brokerSayings(i int, about []string, tell func(at time.Time, format string, args ...any)) {
 	f, err := os.Open(th.cluster.LogFile(i))
 	require.NoError(th.t, err)
 	defer func() { _ = f.Close() }()
@@ -151,11 +155,8 @@ func (th *theatre) brokerSayings(i int, id string, tell func(at time.Time, forma
 		if err != nil {
 			continue
 		}
-		for _, about := range []string{id, "__consumer_offsets", "__transaction_state", "oordinator", "WARN", "ERROR"} {
-			if strings.Contains(lines.Text(), about) {
-				tell(when, "broker %d %s", i+1, lines.Text())
-				break
-			}
+		if slices.ContainsFunc(about, func(word string) bool { return strings.Contains(lines.Text(), word) }) {
+			tell(when, "broker %d %s", i+1, lines.Text()[at+len(layout):])
 		}
 	}
 }
