@@ -80,7 +80,10 @@ func (p *polling) start(context.Context) (_ *process.Process, err error) {
 	return p.process, err
 }
 
-func (p *polling) ready(context.Context) (bool, error) { return true, nil }
+func (p *polling) ready(ctx context.Context) (bool, error) {
+	pid, err := p.backend(ctx)
+	return pid != 0, err
+}
 
 func (p *polling) finished(ctx context.Context, below int) (bool, error) {
 	select {
