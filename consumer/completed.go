@@ -74,7 +74,8 @@ func (m *memorized) deliver(ctx context.Context, items []*item, deliver func(con
 // bound returns what entries are bound to now; nil where nobody is to be asked, and not the database either.
 func (m *memorized) bound(ctx context.Context, items []*item) *completed.Binding {
 	session := m.marks.session.Load()
-	if m.of == nil || session == nil || !slices.ContainsFunc(items, func(it *item) bool { return it.handler.memorable() }) {
+	if m.of == nil || session == nil ||
+		!slices.ContainsFunc(items, func(it *item) bool { return it.handler.memorable() }) {
 		return nil
 	}
 	return session.Bind(ctx, consumerdb.New(m.db), m.group)
@@ -94,7 +95,8 @@ func (m *memorized) entry(bound *completed.Binding, it *item) (entry CompletedEn
 	}
 	life, ok := bound.Life(ev.Source.Topic, ev.Source.Partition, m.windows.classes[class].Pattern)
 	life.Unclaimed = it.handler.again
-	return CompletedEntry{Key: completed.Key(m.group, it.id), Value: life.Value(it.id, it.fingerprint), Keep: life.Window}, ok
+	value := life.Value(it.id, it.fingerprint)
+	return CompletedEntry{Key: completed.Key(m.group, it.id), Value: value, Keep: life.Window}, ok
 }
 
 // unknown settles the items that are known, and returns the others.

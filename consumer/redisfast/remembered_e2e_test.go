@@ -134,7 +134,7 @@ func TestRememberedOnlyWhenHandled(t *testing.T) {
 	w.exec("UPDATE onceward.consumer_dead_letters SET state = 'requested', generation = generation + 1")
 	done, err := m.Redrive(t.Context(), 10)
 	require.NoError(t, err)
-	require.EqualValues(t, []int{3, 3}, []int{done, int(w.seen.Load())})
+	require.Equal(t, []int{3, 3}, []int{done, int(w.seen.Load())})
 	require.Zero(t, w.client().DBSize(t.Context()).Val(), "a redrive neither asks nor tells")
 	for want := range 2 { // again, and then no more
 		for _, rec := range recs {
