@@ -18,6 +18,7 @@ var (
 	Murmur2    = murmur2
 	Glob       = glob
 	BatchLimit = batchLimit
+	Headroom   = headroom
 	MaxOrigins = maxOrigins
 )
 
@@ -116,7 +117,7 @@ func CheckSize(ev Event, maxBytes int) error {
 	if err != nil {
 		return err
 	}
-	return r.checkSize(maxBytes)
+	return r.checkSize(maxBytes, ev.headroom())
 }
 
 // Judge decides about a topic.
