@@ -18,7 +18,6 @@ var (
 	Murmur2    = murmur2
 	Glob       = glob
 	BatchLimit = batchLimit
-	Headroom   = headroom
 	MaxOrigins = maxOrigins
 )
 
@@ -117,7 +116,7 @@ func CheckSize(ev Event, maxBytes int) error {
 	if err != nil {
 		return err
 	}
-	return r.checkSize(maxBytes, ev.headroom())
+	return r.sized(&ev).Check(maxBytes)
 }
 
 // Judge decides about a topic.

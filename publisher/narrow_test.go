@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/publisher/internal/limit"
 	"github.com/onceward/onceward/record"
 )
 
@@ -129,22 +130,22 @@ func copies(ev publisher.Event) []publisher.Event {
 // The largest event that is published can be repaired and replayed: by the relay's limit
 // and by a topic's, which takes a byte more of a copy and not of the event.
 func TestWhatWasPublishedCanBeRepairedAndReplayed(t *testing.T) {
-	const limit = 50_000
-	for name, topics := range map[string]int{"the relay's limit": 1_048_588, "the topic's": limit} {
+	const bound = 50_000
+	for name, topics := range map[string]int{"the relay's limit": 1_048_588, "the topic's": bound} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
 			c.setLimit("shop.order", topics)
 			cfg := c.config()
 			cfg.Compression = "none"
-			if topics > limit {
-				cfg.MaxMessageBytes = limit
+			if topics > bound {
+				cfg.MaxMessageBytes = bound
 			}
 			p, acks := start(t, cfg)
-			ev := event(0, "a", noise(limit))
+			ev := event(0, "a", noise(bound))
 			var over *record.RowError
 			require.ErrorAs(t, p.Publish(within(t), ev), &over)
 			require.Contains(t, over.Detail, fmt.Sprintf("with room for the headers of its repair and its replay at most %d fit into", over.Limit))
-			largest := limit - (over.Size - over.Limit)
+			largest := bound - (over.Size - over.Limit)
 			ev.Row.Payload = ev.Row.Payload[:largest]
 			require.NoError(t, p.Publish(within(t), ev))
 			for _, copied := range copies(ev) {
@@ -156,7 +157,7 @@ func TestWhatWasPublishedCanBeRepairedAndReplayed(t *testing.T) {
 			require.ErrorIs(t, p.Publish(within(t), ev), publisher.ErrRecord)
 			ev.RepairID = uuid.New()
 			require.NoError(t, p.Publish(within(t), ev), "published by a release that left no room")
-			ev.Row.Payload = append(ev.Row.Payload, strings.Repeat("x", publisher.Headroom)...)
+			ev.Row.Payload = append(ev.Row.Payload, strings.Repeat("x", limit.Headroom)...)
 			require.ErrorAs(t, p.Publish(within(t), ev), &over)
 			require.NotContains(t, over.Detail, "with room for")
 		})

@@ -49,7 +49,7 @@ func (p *placer) place(ctx context.Context, ev Event) (*pending, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.checkSize(p.settings.MaxMessageBytes, ev.headroom()); err != nil {
+	if err := r.sized(&ev).Check(p.settings.MaxMessageBytes); err != nil {
 		return nil, err
 	}
 	if err := p.fit(ctx, r, t, state, &ev); err != nil {
@@ -205,8 +205,8 @@ func (p *placer) drain(ctx context.Context, t *topic) error {
 // raised just now: an old figure, or any where the record is tried again, is asked for
 // before it decides, and while nobody answers the route waits.
 func (p *placer) fit(ctx context.Context, r *pending, t *topic, state *topicState, ev *Event) error {
-	room := ev.headroom()
-	beyond := func() bool { return state.limit > 0 && r.size() > batchLimit(state.limit)-room }
+	is := r.sized(ev)
+	beyond := func() bool { return state.limit > 0 && is.Size > is.Most(state.limit) }
 	if !beyond() {
 		return nil
 	}
@@ -219,16 +219,14 @@ func (p *placer) fit(ctx context.Context, r *pending, t *topic, state *topicStat
 			return err
 		}
 	}
-	most := batchLimit(state.limit) - room
-	reason := fmt.Sprintf("takes batches of at most %d bytes (max.message.bytes): %sat most %d fit into one, and this event has %d with key and headers",
-		state.limit, besides(room), most, r.size())
+	reason := fmt.Sprintf("takes batches of at most %d bytes (max.message.bytes): %s one, and this event has %d with key and headers", state.limit, is.MostFit(state.limit), is.Size)
 	if state.stale() {
 		return &RouteError{
 			Route: t.name, Topic: t.name,
 			Reason: reason + "; whether that limit still holds could not be asked", Cure: "it is asked again by itself once the brokers answer",
 		}
 	}
-	return &record.RowError{Field: "size", Size: r.size(), Limit: most, Detail: fmt.Sprintf("topic %q %s; %s", t.name, reason, raiseLimit(p.settings, t.name))}
+	return &record.RowError{Field: "size", Size: is.Size, Limit: is.Most(state.limit), Detail: fmt.Sprintf("topic %q %s; %s", t.name, reason, raiseLimit(p.settings, t.name))}
 }
 
 // awaitTurn waits until the record's partition has nothing in flight, so that

@@ -1,8 +1,6 @@
 package publisher
 
 import (
-	"encoding/binary"
-	"fmt"
 	"sync/atomic"
 	"unsafe"
 
@@ -10,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/publisher/internal/limit"
 	"github.com/onceward/onceward/record"
 )
 
@@ -41,16 +40,6 @@ const (
 	// companions estimates what sarama allocates beside each message until it
 	// is acknowledged: its own record, and pointers to the headers.
 	companions = 256
-
-	// headroom is what an event leaves free of its batch for what its copies carry
-	// beside its own headers, so that what was published can be repaired and replayed:
-	// a replay for the group of the longest name, its repair, and a longer position.
-	headroom = len(record.HeaderRepairID) + uuidText + len(record.HeaderReplayID) + uuidText +
-		len(record.HeaderReplayMode) + len(record.ReplayReprocess) + len(record.HeaderReplayGroup) + longestGroup +
-		4*headerOverhead + len("FFFFFFFF/FFFFFFFF")
-	uuidText       = 36
-	longestGroup   = 255                       // bytes, as in the consumer's configuration
-	headerOverhead = 2 * binary.MaxVarintLen32 // of each header, as sarama estimates it
 )
 
 // pending is one event between Publish and its acknowledgement, in a single
@@ -116,43 +105,14 @@ func newPending(ev Event, style string) (*pending, error) {
 	return r, nil
 }
 
-// batchLimit is how many bytes a batch may be estimated at, so that it stays
-// within max bytes on the wire even when compression makes it larger: snappy
-// adds 10 bytes to each 32 KiB that it cannot compress, the others less.
-func batchLimit(maxBytes int) int { return maxBytes - maxBytes/1024 - 128 }
+// batchLimit is how many bytes a batch may be estimated at.
+func batchLimit(maxBytes int) int { return limit.Batch(maxBytes) }
 
 // size is how many bytes a batch of this record alone has at most, before
 // compression.
 func (r *pending) size() int { return r.message.ByteSize(2) + batchOverhead }
 
-// headroom is how many bytes of its batch an event leaves free: a copy uses them.
-func (ev *Event) headroom() int {
-	if ev.Replay != nil || ev.RepairID != uuid.Nil {
-		return 0
-	}
-	return headroom
-}
-
-// checkSize refuses a record that does not fit into a batch of its own, or could not
-// as a copy with room more bytes. It must be seen before the record is handed over:
-// the broker would refuse the whole batch, with the record's innocent neighbours.
-func (r *pending) checkSize(maxBytes, room int) error {
-	size, limit := r.size(), batchLimit(maxBytes)-room
-	if size <= limit {
-		return nil
-	}
-	least := (size+room+128)*1024/1023 + 1 // of which batchLimit is this size, with the room
-	return &record.RowError{
-		Field: "size", Size: size, Limit: limit,
-		Detail: fmt.Sprintf("%d bytes with key and headers; %sat most %d fit into a batch of kafka.max_message_bytes = %d: raise that in relay.yaml to at least %d (at most 64MiB) and start the relay again, "+
-			"and max.message.bytes of the topic where it is below; or make the event smaller", size, besides(room), limit, maxBytes, least),
-	}
-}
-
-// besides says what the room is for.
-func besides(room int) string {
-	if room == 0 {
-		return ""
-	}
-	return "with room for the headers of its repair and its replay "
+// sized is its size as that of an event, or of a copy of one.
+func (r *pending) sized(ev *Event) limit.Record {
+	return limit.Record{Size: r.size(), Copy: ev.Replay != nil || ev.RepairID != uuid.Nil}
 }
