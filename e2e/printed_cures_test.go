@@ -101,6 +101,7 @@ var ranElsewhere = map[string]string{
 	"internal/partition/day.go: outboxctl partitions maintain --config relay.yaml": "this one: the same command is run in the cure of internal/operator/check/partitions.go",
 	"relay/retention/leaf.go: outboxctl partitions adopt":                          "TestFilledLeafAttached runs that of relay/internal/beginning/filled.go",
 	"relay/internal/beginning/beginner.go: outboxctl retire --slot":                "TestRetireBesideTheOriginal runs that of internal/operator/relays/problems.go",
+	"relay/internal/stream/repair.go: outboxctl dead list":                         "it only looks",
 	"relay/internal/stream/held.go: outboxctl list --state":                        "it only looks",
 	"migrations/outbox/00010_waiting.sql: outboxctl status":                        "it only looks",
 	"relay/internal/beginning/binding.go: outboxctl adopt --help":                  "TestPrintedCommandsAreWhole",

@@ -66,7 +66,8 @@ type Config struct {
 	// Compression is none, gzip, snappy, lz4 or zstd. Default lz4.
 	Compression string
 	// MaxMessageBytes bounds a record and a batch (Kafka: max.request.size and
-	// max.message.bytes), with its headers and the worst case of compression.
+	// max.message.bytes), with its headers and the worst case of compression. Of an
+	// event it leaves room for the headers of its repair and its replay.
 	// The records of a topic that takes less go one by one. Default 1,000,000; 1 KiB to 64 MiB.
 	MaxMessageBytes int
 	// MaxInFlightBytes bounds the memory of events that were handed over and

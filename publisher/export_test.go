@@ -117,7 +117,7 @@ func CheckSize(ev Event, maxBytes int) error {
 	if err != nil {
 		return err
 	}
-	return r.checkSize(maxBytes)
+	return r.sized(&ev).Check(maxBytes)
 }
 
 // Judge decides about a topic.

@@ -8,12 +8,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/publisher/internal/limit"
 	"github.com/onceward/onceward/record"
 )
 
@@ -93,6 +95,7 @@ func TestRecordBeyondTheTopicsLimitIsPoison(t *testing.T) {
 		require.Equal(t, "size", refused.Field)
 		require.Less(t, refused.Limit, 50_000)
 		require.Contains(t, refused.Detail, "at most 50000 bytes")
+		require.Contains(t, refused.Detail, fmt.Sprintf("at most %d fit into one", refused.Limit))
 		require.Contains(t, refused.Detail, "--add-config max.message.bytes=1000000")
 		require.NotContains(t, refused.Detail, "lower", "a lower limit of the relay takes it no more")
 		publishNumbered(t, p, "a", 2, 2)
@@ -112,6 +115,53 @@ func TestRecordBeyondTheTopicsLimitIsPoison(t *testing.T) {
 		require.ErrorIs(t, p.Publish(t.Context(), large), publisher.ErrRoute, "nobody says whether the limit still holds")
 		require.NoError(t, p.Err())
 	}, kfake.SeedTopics(1, "shop.order"))
+}
+
+// copies are the repair of an event and its replays, with headers as long as they get.
+func copies(ev publisher.Event) []publisher.Event {
+	repair, redelivered, reprocessed := ev, ev, ev
+	repair.RepairID, repair.Position = uuid.New(), "FFFFFFFF/FFFFFFFF"
+	redelivered.Replay = &record.Replay{ID: uuid.New(), Mode: record.ReplayRedeliver}
+	reprocessed.Replay = &record.Replay{ID: uuid.New(), Mode: record.ReplayReprocess, Group: strings.Repeat("g", 255)}
+	reprocessed.RepairID, reprocessed.Position = repair.RepairID, repair.Position
+	return []publisher.Event{repair, redelivered, reprocessed}
+}
+
+// The largest event that is published can be repaired and replayed: by the relay's limit
+// and by a topic's, which takes a byte more of a copy and not of the event.
+func TestWhatWasPublishedCanBeRepairedAndReplayed(t *testing.T) {
+	const bound = 50_000
+	for name, topics := range map[string]int{"the relay's limit": 1_048_588, "the topic's": bound} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
+			c.setLimit("shop.order", topics)
+			cfg := c.config()
+			cfg.Compression = "none"
+			if topics > bound {
+				cfg.MaxMessageBytes = bound
+			}
+			p, acks := start(t, cfg)
+			ev := event(0, "a", noise(bound))
+			var over *record.RowError
+			require.ErrorAs(t, p.Publish(within(t), ev), &over)
+			require.Contains(t, over.Detail, fmt.Sprintf("with room for the headers of its repair and its replay at most %d fit into", over.Limit))
+			largest := bound - (over.Size - over.Limit)
+			ev.Row.Payload = ev.Row.Payload[:largest]
+			require.NoError(t, p.Publish(within(t), ev))
+			for _, copied := range copies(ev) {
+				require.NoError(t, p.Publish(within(t), copied))
+			}
+			require.NoError(t, p.Flush(within(t)))
+			require.Len(t, acks.all(), 4)
+			ev.Row.Payload = append(ev.Row.Payload, 'x')
+			require.ErrorIs(t, p.Publish(within(t), ev), publisher.ErrRecord)
+			ev.RepairID = uuid.New()
+			require.NoError(t, p.Publish(within(t), ev), "published by a release that left no room")
+			ev.Row.Payload = append(ev.Row.Payload, strings.Repeat("x", limit.Headroom)...)
+			require.ErrorAs(t, p.Publish(within(t), ev), &over)
+			require.NotContains(t, over.Detail, "with room for")
+		})
+	}
 }
 
 // What is tried again is not refused by a figure of before: who tries has raised the limit

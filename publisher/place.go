@@ -49,10 +49,10 @@ func (p *placer) place(ctx context.Context, ev Event) (*pending, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.checkSize(p.settings.MaxMessageBytes); err != nil {
+	if err := r.sized(&ev).Check(p.settings.MaxMessageBytes); err != nil {
 		return nil, err
 	}
-	if err := p.fit(ctx, r, t, state, ev.Again); err != nil {
+	if err := p.fit(ctx, r, t, state, &ev); err != nil {
 		return nil, err
 	}
 	r.topic = t
@@ -204,12 +204,13 @@ func (p *placer) drain(ctx context.Context, t *topic) error {
 // fit refuses a record that is beyond its topic's limit. That limit may have been
 // raised just now: an old figure, or any where the record is tried again, is asked for
 // before it decides, and while nobody answers the route waits.
-func (p *placer) fit(ctx context.Context, r *pending, t *topic, state *topicState, again bool) error {
-	beyond := func() bool { return state.limit > 0 && r.size() > batchLimit(state.limit) }
+func (p *placer) fit(ctx context.Context, r *pending, t *topic, state *topicState, ev *Event) error {
+	is := r.sized(ev)
+	beyond := func() bool { return state.limit > 0 && is.Size > is.Most(state.limit) }
 	if !beyond() {
 		return nil
 	}
-	if again || state.stale() {
+	if ev.Again || state.stale() {
 		if _, err := p.watcher.ask(ctx, t, p.failed, p.quit); err != nil {
 			return err
 		}
@@ -218,14 +219,14 @@ func (p *placer) fit(ctx context.Context, r *pending, t *topic, state *topicStat
 			return err
 		}
 	}
-	reason := fmt.Sprintf("takes records of at most %d bytes (max.message.bytes), and this one has %d with key and headers", state.limit, r.size())
+	reason := fmt.Sprintf("takes batches of at most %d bytes (max.message.bytes): %s one, and this event has %d with key and headers", state.limit, is.MostFit(state.limit), is.Size)
 	if state.stale() {
 		return &RouteError{
 			Route: t.name, Topic: t.name,
 			Reason: reason + "; whether that limit still holds could not be asked", Cure: "it is asked again by itself once the brokers answer",
 		}
 	}
-	return &record.RowError{Field: "size", Size: r.size(), Limit: batchLimit(state.limit), Detail: fmt.Sprintf("topic %q %s; %s", t.name, reason, raiseLimit(p.settings, t.name))}
+	return &record.RowError{Field: "size", Size: is.Size, Limit: is.Most(state.limit), Detail: fmt.Sprintf("topic %q %s; %s", t.name, reason, raiseLimit(p.settings, t.name))}
 }
 
 // awaitTurn waits until the record's partition has nothing in flight, so that

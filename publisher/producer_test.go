@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/publisher/internal/limit"
 	"github.com/onceward/onceward/record"
 )
 
@@ -160,7 +161,8 @@ func TestOversizeLeavesItsNeighboursAlone(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 	require.ErrorIs(t, err, publisher.ErrRecord)
 	require.Greater(t, refused.Size, refused.Limit)
-	require.Equal(t, publisher.BatchLimit(publisher.DefaultMaxMessageBytes), refused.Limit)
+	require.Equal(t, publisher.BatchLimit(publisher.DefaultMaxMessageBytes)-limit.Headroom, refused.Limit)
+	require.Equal(t, 998_462, refused.Limit, "relay.Config and docs/operations.md have this number")
 	require.Contains(t, refused.Detail, "kafka.max_message_bytes = 1000000: raise that in relay.yaml to at least ")
 	require.Contains(t, refused.Detail, "and max.message.bytes of the topic")
 	require.NoError(t, p.Flush(within(t)))

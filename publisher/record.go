@@ -1,7 +1,6 @@
 package publisher
 
 import (
-	"fmt"
 	"sync/atomic"
 	"unsafe"
 
@@ -9,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/publisher/internal/limit"
 	"github.com/onceward/onceward/record"
 )
 
@@ -105,27 +105,14 @@ func newPending(ev Event, style string) (*pending, error) {
 	return r, nil
 }
 
-// batchLimit is how many bytes a batch may be estimated at, so that it stays
-// within max bytes on the wire even when compression makes it larger: snappy
-// adds 10 bytes to each 32 KiB that it cannot compress, the others less.
-func batchLimit(maxBytes int) int { return maxBytes - maxBytes/1024 - 128 }
+// batchLimit is how many bytes a batch may be estimated at.
+func batchLimit(maxBytes int) int { return limit.Batch(maxBytes) }
 
 // size is how many bytes a batch of this record alone has at most, before
 // compression.
 func (r *pending) size() int { return r.message.ByteSize(2) + batchOverhead }
 
-// checkSize refuses a record that does not fit into a batch of its own. It must
-// be seen before the record is handed over: the broker would refuse the whole
-// batch, with the record's innocent neighbours.
-func (r *pending) checkSize(maxBytes int) error {
-	size, limit := r.size(), batchLimit(maxBytes)
-	if size <= limit {
-		return nil
-	}
-	least := (size+128)*1024/1023 + 1 // of which batchLimit is this size
-	return &record.RowError{
-		Field: "size", Size: size, Limit: limit,
-		Detail: fmt.Sprintf("%d bytes with key and headers, at most %d fit into a batch of kafka.max_message_bytes = %d: raise that in relay.yaml to at least %d (at most 64MiB) and start the relay again, "+
-			"and max.message.bytes of the topic where it is below; or make the event smaller", size, limit, maxBytes, least),
-	}
+// sized is its size as that of an event, or of a copy of one.
+func (r *pending) sized(ev *Event) limit.Record {
+	return limit.Record{Size: r.size(), Copy: ev.Replay != nil || ev.RepairID != uuid.Nil}
 }

@@ -98,7 +98,7 @@ func (r *Relay) ServeAdmin(ctx context.Context, metrics http.Handler) error {
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", r.cfg.Admin.Listen)
 	if err != nil {
-		return fmt.Errorf("%w: %w; choose another address, or off", &FieldError{"admin.listen", "cannot listen"}, err)
+		return fmt.Errorf("%w: %w; choose another address, or off", &FieldError{adminListen, "cannot listen"}, err)
 	}
 	server := r.adminServer(metrics)
 	stop := context.AfterFunc(ctx, func() {

@@ -125,9 +125,10 @@ type KafkaConfig struct {
 	Transaction TransactionConfig `koanf:"transaction"`
 	// Compression is none, gzip, snappy, lz4 or zstd. Default lz4.
 	Compression string `koanf:"compression"`
-	// MaxMessageBytes bounds a record. Default 1000000. The records of a topic
-	// whose max.message.bytes is below it go one by one, which is slow; one beyond
-	// that limit is a dead letter.
+	// MaxMessageBytes bounds a record, an event's with room for the headers of its
+	// repair and its replay. Default 1000000, of which 998462 are for the event, with
+	// key and headers. The records of a topic whose max.message.bytes is below it go one
+	// by one, which is slow; one beyond that limit is a dead letter.
 	MaxMessageBytes Bytes `koanf:"max_message_bytes"`
 }
 

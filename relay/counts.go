@@ -93,11 +93,11 @@ func (c *counts) Control(action string) {
 	})
 }
 
-func (c *counts) Parked(events, aggregates int) {
-	c.change(func(s *Stats) { s.Parked, s.ParkedAggregates = s.Parked+uint64(events), aggregates })
-}
+func (c *counts) Parked(events int) { c.change(func(s *Stats) { s.Parked += uint64(events) }) }
 
-func (c *counts) ParkedNow(aggregates int) { c.Parked(0, aggregates) }
+func (c *counts) ParkedNow(aggregates int) {
+	c.change(func(s *Stats) { s.ParkedAggregates = aggregates })
+}
 
 func (c *counts) LetterPublished() { c.change(func(s *Stats) { s.Letters++ }) }
 

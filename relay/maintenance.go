@@ -22,9 +22,10 @@ import (
 func maintain(ctx context.Context, cfg *Config, counts *counts, report func(string, ...Wait), log *slog.Logger) {
 	tick := time.NewTicker(cfg.Outbox.Partitions.Every)
 	defer tick.Stop()
+	var home place
 	for {
 		began := time.Now()
-		switch err := maintainOnce(ctx, cfg, counts, log); {
+		switch err := maintainOnce(ctx, cfg, &home, counts, log); {
 		case ctx.Err() != nil:
 		case err != nil:
 			log.ErrorContext(ctx, "partitions could not be maintained; it is tried again", "error", err, "in", cfg.Outbox.Partitions.Every)
@@ -70,14 +71,71 @@ func connectMaintainer(ctx context.Context, cfg *Config) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// CheckMaintenance connects as the maintenance of partitions does, and says whether it has
-// the rights to make them.
-func CheckMaintenance(ctx context.Context, cfg *Config) error {
+// place is a database: its name, and the system identifier of its server, which a copy
+// of the whole server shares.
+type place struct{ database, system string }
+
+func placeOf(ctx context.Context, conn *pgx.Conn) (p place, err error) {
+	err = conn.QueryRow(ctx, `SELECT pg_catalog.current_database()::text, system_identifier::text FROM pg_catalog.pg_control_system()`).Scan(&p.database, &p.system)
+	if err != nil {
+		return place{}, fmt.Errorf("look which database this is: %w", err)
+	}
+	return p, nil
+}
+
+// elsewhere says that the maintenance's login does not lead home, to the database of the
+// relay; nil: it does.
+func (home place) elsewhere(ctx context.Context, maintainers *pgx.Conn) error {
+	there, err := placeOf(ctx, maintainers)
+	if err != nil {
+		return fmt.Errorf("login of postgres.maintenance_dsn_file: %w", err)
+	}
+	if there == home {
+		return nil
+	}
+	return &cdc.StartError{Code: CodeMaintenanceElsewhere,
+		What: fmt.Sprintf("the maintenance login is connected to database %q of system %s, and the relay to %q of system %s: partitions would be made and dropped there, and none here",
+			there.database, there.system, home.database, home.system),
+		Cure: fmt.Sprintf("write a DSN of the relay's server with dbname=%s into the file of postgres.maintenance_dsn_file, which is read at every round", home.database)}
+}
+
+// findHome connects as the relay does, which alone says which database is its own. Once
+// that is known, partitions are made also while the relay cannot log in.
+func (home *place) findHome(ctx context.Context, cfg *Config) error {
+	dsn, err := cfg.DSN()
+	var conn *pgx.Conn
+	if err == nil {
+		conn, err = Connect(ctx, dsn, cfg.SlotName())
+	}
+	var now place
+	if err == nil {
+		defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing was written
+		now, err = placeOf(ctx, conn)
+	}
+	switch {
+	case err == nil:
+		*home = now
+	case *home == place{}:
+		return fmt.Errorf("look which database is the relay's own: %w", err)
+	}
+	return nil
+}
+
+// CheckMaintenance connects as the maintenance of partitions does, and says whether it is
+// in the database of the relay's connection, and has the rights to make partitions.
+func CheckMaintenance(ctx context.Context, relays *pgx.Conn, cfg *Config) error {
 	conn, err := connectMaintainer(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing was written
+	home, err := placeOf(ctx, relays)
+	if err != nil {
+		return err
+	}
+	if err := home.elsewhere(ctx, conn); err != nil {
+		return err
+	}
 	var role, owner string
 	var may bool
 	err = conn.QueryRow(ctx, `SELECT CURRENT_USER::text, pg_catalog.pg_get_userbyid(c.relowner)::text, pg_catalog.pg_has_role(c.relowner, 'USAGE')
@@ -98,12 +156,18 @@ func CheckMaintenance(ctx context.Context, cfg *Config) error {
 	return nil
 }
 
-func maintainOnce(ctx context.Context, cfg *Config, counts *counts, log *slog.Logger) error {
+func maintainOnce(ctx context.Context, cfg *Config, home *place, counts *counts, log *slog.Logger) error {
 	conn, err := connectMaintainer(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the work is committed or reported
+	if err := home.findHome(ctx, cfg); err != nil {
+		return err
+	}
+	if err := home.elsewhere(ctx, conn); err != nil {
+		return err
+	}
 	report, err := retention.Maintain(ctx, conn, cfg.retention())
 	if errors.Is(err, retention.ErrMaintained) {
 		return nil // a standby, or cron, is at it

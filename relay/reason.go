@@ -29,6 +29,8 @@ const (
 	CodeConfig = "CONFIG"
 	// CodeMaintenance: the login that makes partitions may not.
 	CodeMaintenance = "MAINTENANCE_RIGHTS"
+	// CodeMaintenanceElsewhere: it leads to another database than the relay's.
+	CodeMaintenanceElsewhere = "MAINTENANCE_ELSEWHERE"
 	// CodeHalted: an operator has to decide about an event or a topic.
 	CodeHalted = "HALTED"
 	// CodeCheckpointTopic: the topic of exactly-once mode is not as it must be.

@@ -1,8 +1,10 @@
 package relay
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"reflect"
 	"regexp"
 	"slices"
@@ -44,6 +46,8 @@ type Constraint struct {
 // mechanisms are those of [SASLConfig].
 var mechanisms = []string{publisher.MechanismPlain, publisher.MechanismSCRAMSHA256, publisher.MechanismSCRAMSHA512}
 
+const adminListen = "admin.listen"
+
 var constraints = []Constraint{
 	{Key: "name", Required: true, Pattern: `^[a-z0-9_]{1,54}$`, want: "want 1 to 54 characters of a-z, 0-9 and _"},
 	{Key: "kafka.brokers", Required: true, want: "empty; list at least one host:port"},
@@ -78,6 +82,7 @@ var constraints = []Constraint{
 	{Key: "outbox.partitions.ahead", Min: 1, Max: retention.MaxDays, Optional: true, elsewhere: true},
 	{Key: "outbox.partitions.keep", Min: 1, Max: retention.MaxDays, Optional: true, elsewhere: true},
 	{Key: "outbox.partitions.every", Min: int64(time.Second), want: "want at least 1s"},
+	{Key: adminListen, Pattern: `^(off|(\[[^\]]+\]|[^:]*):[^:]+)$`, Optional: true, want: "want host:port, such as 127.0.0.1:8088, or off"},
 	{Key: "stop_grace", Min: 1, want: "want more than 0"},
 }
 
@@ -157,6 +162,11 @@ func invalid(c *Config) (found []error) {
 	t := c.Kafka.Transaction
 	if interval := "kafka.transaction.interval"; !wrong[interval] && !wrong["kafka.transaction.timeout"] && t.Interval > t.Timeout/2 {
 		add(interval, fmt.Sprintf("%s: want at most half of kafka.transaction.timeout = %s", t.Interval, t.Timeout))
+	}
+	if _, port, err := net.SplitHostPort(c.Admin.Listen); err == nil && !wrong[adminListen] {
+		if _, err := net.DefaultResolver.LookupPort(context.Background(), "tcp", port); err != nil { // asks nobody
+			add(adminListen, fmt.Sprintf("%q: its port is none; want 0 to 65535", c.Admin.Listen))
+		}
 	}
 	days := c.retention()
 	for _, each := range []retention.Config{{Ahead: days.Ahead}, {Keep: days.Keep}} {

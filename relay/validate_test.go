@@ -164,3 +164,23 @@ func TestProblemsAreWhatNewRefuses(t *testing.T) {
 	cfg.Kafka.Brokers = []string{"a:1", "b", "a:1"}
 	require.Len(t, cfg.Problems(), 2, "each broker is asked about")
 }
+
+// What the relay could not listen on is seen before it starts.
+func TestAdminListenIsAnAddress(t *testing.T) {
+	cfg := minimal()
+	for listen, fine := range map[string]bool{
+		"off": true, "": true, ":8088": true, "127.0.0.1:0": true, "localhost:65535": true, "[::1]:8088": true, ":http": true,
+		"8088": false, "0.0.0.0": false, "localhost": false, ":99999": false, ":-1": false, "localhost:": false, "::1": false, "a:b:c": false, "[::1]": false, ":no-such-service": false,
+	} {
+		cfg.Admin.Listen = listen
+		err := cfg.Validate()
+		if fine {
+			require.NoError(t, err, listen)
+			continue
+		}
+		var field *FieldError
+		require.ErrorAs(t, err, &field, listen)
+		require.Equal(t, "admin.listen", field.Field)
+		require.Contains(t, field.Detail, fmt.Sprintf("%q: ", listen))
+	}
+}

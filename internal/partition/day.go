@@ -90,6 +90,9 @@ func Days(table string, first, last time.Time) []Partition {
 	return out
 }
 
+// FewAhead: with fewer days ahead than this it is time to act.
+const FewAhead = 7
+
 // Ahead counts the whole UTC days after the one of now that are covered
 // without a hole. Where ids of now have no partition it is 0: nobody can write.
 func Ahead(existing []Partition, now time.Time) int {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/relay"
 )
 
@@ -15,7 +16,8 @@ type Report struct {
 	// Problems keep the relay from starting. Each is one thing to mend, and names its
 	// key as the file has it.
 	Problems []string
-	// Notes say what could not be looked at here.
+	// Notes say what could not be looked at here, and what the relay takes and will be
+	// warned of.
 	Notes []string
 }
 
@@ -40,6 +42,10 @@ func Check(path string, environ []string, settings ...string) (relay.Config, Rep
 		} else {
 			report.Problems = append(report.Problems, problem(err))
 		}
+	}
+	if ahead := cfg.Outbox.Partitions.Ahead; len(report.Problems) == 0 && ahead > 0 && ahead < partition.FewAhead {
+		report.Notes = append(report.Notes, fmt.Sprintf("outbox.partitions.ahead: %d: with fewer than %d days ahead it is time to act, so that status and relay check warn all the time; want %[2]d or more",
+			ahead, partition.FewAhead))
 	}
 	return cfg, report, nil
 }

@@ -195,3 +195,19 @@ func TestCheckSaysAllOfTheEnvironment(t *testing.T) {
 	_, _, err = Check("testdata/nowhere.yaml", nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
+
+// So few days ahead are taken, and are what others warn of.
+func TestFewDaysAheadAreNoted(t *testing.T) {
+	for ahead, noted := range map[string]bool{"1": true, "6": true, "7": false, "14": false} {
+		_, report, err := Check("testdata/good/emptied-sections.yaml", []string{"ONCEWARD_POSTGRES_DSN=host=db sslmode=verify-full"}, "outbox.partitions.ahead="+ahead)
+		require.NoError(t, err)
+		require.Empty(t, report.Problems)
+		if !noted {
+			require.Empty(t, report.Notes, ahead)
+			continue
+		}
+		require.Len(t, report.Notes, 1)
+		require.Contains(t, report.Notes[0], "outbox.partitions.ahead: "+ahead+": ")
+		require.Contains(t, report.Notes[0], "want 7 or more")
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/operator/check"
+	"github.com/onceward/onceward/relay"
 )
 
 func TestWhatAnOperatorPausedIsSeen(t *testing.T) {
@@ -80,6 +81,26 @@ func TestTheMaintenanceLoginIsTried(t *testing.T) {
 	require.Equal(t, check.OK, verdict().Status)
 	require.NoError(t, os.Remove(file))
 	require.Contains(t, verdict().Detail, "postgres.maintenance_dsn_file")
+}
+
+// TestTheMaintenanceLoginLeadsHome: one that leads to another outbox would maintain that one.
+func TestTheMaintenanceLoginLeadsHome(t *testing.T) {
+	pool, cfg := ready(t)
+	other, _ := ready(t)
+	cfg.Postgres.MaintenanceDSNFile = filepath.Join(t.TempDir(), "dsn")
+	require.NoError(t, os.WriteFile(cfg.Postgres.MaintenanceDSNFile, []byte(other.Config().ConnString()), 0o600))
+	v := named(t, check.Run(t.Context(), cfg, nil), "maintenance login")
+	require.Equal(t, []any{check.Failed, relay.CodeMaintenanceElsewhere}, []any{v.Status, v.Code})
+	require.Contains(t, v.Detail, `"`+other.Config().ConnConfig.Database+`"`)
+	require.Contains(t, v.Detail, `"`+pool.Config().ConnConfig.Database+`"`)
+
+	cfg.Outbox.Partitions.Ahead = 3
+	_, err := pool.Exec(t.Context(), `DO $$ BEGIN EXECUTE (SELECT 'DROP TABLE ' || string_agg(inhrelid::regclass::text, ', ') FROM pg_inherits
+		WHERE inhparent = 'onceward.outbox'::regclass AND inhrelid::regclass::text > 'onceward.outbox_' || to_char(now() AT TIME ZONE 'UTC' + interval '3 days', 'YYYYMMDD')); END $$`)
+	require.NoError(t, err)
+	v = named(t, check.Run(t.Context(), cfg, nil), "partitions of today and ahead")
+	require.Equal(t, check.Warning, v.Status)
+	require.Contains(t, v.Cure, "set outbox.partitions.ahead, which is 3, to 7 or more; then outboxctl migrate up --side outbox")
 }
 
 // TestAHaltedProcessIsSeen: what it is halted at, and what to do about it; one that

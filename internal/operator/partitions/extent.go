@@ -35,13 +35,21 @@ func (r Extent) String() string {
 	return fmt.Sprintf("%d, %s to %s, %s ahead", r.Count, r.From, r.To, label.Count(r.DaysAhead, "day"))
 }
 
-// Few says that producers cannot write, or soon no more; nil: they can.
-func Few(ahead int, today bool) error {
+// Unknown: nobody says how many days ahead are wanted.
+const Unknown = 0
+
+// Few says that producers cannot write, or soon no more; nil: they can. Where no more days
+// are wanted than there are, making them again mends nothing.
+func Few(ahead int, today bool, wanted int) error {
 	switch {
 	case !today:
 		return retention.NoPartitionToday()
-	case ahead < FewDaysAhead:
-		return fmt.Errorf("partitions reach only %s ahead; run `outboxctl partitions maintain --config relay.yaml`", label.Count(ahead, "day"))
+	case ahead >= FewDaysAhead:
+		return nil
+	case wanted != Unknown && wanted < FewDaysAhead:
+		return fmt.Errorf("partitions reach only %s ahead, and no more than %d are wanted: set outbox.partitions.ahead of relay.yaml (or --ahead) to %d or more and start the relay again",
+			label.Count(ahead, "day"), wanted, FewDaysAhead)
 	}
-	return nil
+	return fmt.Errorf("partitions reach only %s ahead; run `outboxctl partitions maintain --config relay.yaml`, in which outbox.partitions.ahead is %d or more",
+		label.Count(ahead, "day"), FewDaysAhead)
 }

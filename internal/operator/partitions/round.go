@@ -18,7 +18,7 @@ import (
 )
 
 // FewDaysAhead: with fewer partitions ahead than this it is time to act.
-const FewDaysAhead = 7
+const FewDaysAhead = partition.FewAhead
 
 // Report is what a round did, or would do, to the partitions of events.
 type Report struct {
@@ -55,7 +55,7 @@ func Round(ctx context.Context, db *operator.Database, cfg retention.Config) (*R
 	}
 	report := newPartitionsReport(done, cfg)
 	var unwanted *cdc.StartError
-	problem := Few(done.Ahead, done.Today)
+	problem := Few(done.Ahead, done.Today, cfg.Ahead)
 	if errors.As(failed, &unwanted) && unwanted.Code == cdc.CodeDefaultPartition {
 		problem = nil
 		if cfg.DryRun {

@@ -32,7 +32,7 @@ func (r *Report) problems() []operator.Problem {
 	}
 	if r.Partitions.Default != "" {
 		add("partitions", operator.ProblemOf(cdc.DefaultPartition(r.Partitions.Default)))
-	} else if problem := partitions.Few(r.Partitions.DaysAhead, !r.Partitions.NoToday); problem != nil {
+	} else if problem := partitions.Few(r.Partitions.DaysAhead, !r.Partitions.NoToday, partitions.Unknown); problem != nil {
 		add("partitions", operator.ProblemOf(problem))
 	}
 	if n := len(r.Held); n > 0 {

@@ -131,7 +131,6 @@ func (r *retry) letter(ctx context.Context, s *step, l *letters.Letter) error {
 	}
 	delete(p.letters.refused, l.ID) // the letter says it now; the next retry asks the broker again
 	p.log.ErrorContext(ctx, "a retried dead letter was refused again; it is open again, with the new reason", "key", l.Key(), "control", s.it.Control.ID, "error", err)
-	p.counts.ParkedNow(p.letters.store.ParkedCount())
 	if l.Holds { // the others that hold are behind it again
 		rest := make([]*letters.Letter, 0, len(r.page))
 		for _, other := range r.page[1:] {

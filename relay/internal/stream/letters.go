@@ -76,7 +76,7 @@ func (d *deadLetters) write(ctx context.Context) error {
 			return err
 		}
 	}
-	d.counts.Parked(len(d.following), d.store.ParkedCount())
+	d.counts.Parked(len(d.following))
 	clear(d.following)
 	clear(d.followed)
 	d.following, d.followed, d.size = d.following[:0], d.followed[:0], 0

@@ -14,7 +14,9 @@ type Observer interface {
 	Rotated(producers uint64)
 	Skipped(reason string)
 	Waited(events int)
-	Parked(events, aggregates int)
+	Parked(events int)
+	// ParkedNow: so many aggregates are parked now. It follows every turn of the pump: a
+	// control that discards frees them as a retry does.
 	ParkedNow(aggregates int)
 	LetterPublished()
 	// Control: an operator's, which ends skipped.

@@ -64,3 +64,24 @@ func TestLettersAreWrittenTogether(t *testing.T) {
 	require.NoError(t, p.take(t.Context(), []cdc.Item{large}))
 	require.Equal(t, 2, kept.parks, "memory is a reason to write at once")
 }
+
+// What is shown of parked aggregates follows the control that frees them: it needs no
+// other letter, and no new session.
+func TestParkedAggregatesAreShownAsTheyAre(t *testing.T) {
+	for _, action := range []string{cdc.ActionRetry, cdc.ActionDiscard} {
+		bad := of("a")
+		p := testPump(poisonous(map[uuid.UUID]bool{bad.Row.ID: true}))
+		kept := withPolicy(p, PolicyParkAggregate)
+		require.NoError(t, p.take(t.Context(), []cdc.Item{bad, commitAt(200)}))
+		require.NoError(t, p.turn(t.Context(), true))
+		require.Equal(t, 1, tallyOf(p).parkedNow)
+		kept.acted = func(*cdc.Control) pages {
+			delete(kept.letters, bad.Row.ID)
+			return nil
+		}
+		decided := cdc.Item{Kind: cdc.KindControl, Commit: lsn(300), Control: &cdc.Control{ID: uuid.New(), Action: action, LetterID: bad.Row.ID}}
+		require.NoError(t, p.take(t.Context(), []cdc.Item{decided, commitAt(300)}))
+		require.NoError(t, p.turn(t.Context(), true))
+		require.Zero(t, tallyOf(p).parkedNow, action)
+	}
+}

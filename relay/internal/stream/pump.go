@@ -185,6 +185,7 @@ func (p *Pump) settle(ctx context.Context, paused bool) error {
 	if err := p.letters.store.Settle(ctx, p.mode.durable().Order); err != nil {
 		return err
 	}
+	p.counts.ParkedNow(p.letters.store.ParkedCount())
 	if !p.Commands().Paused {
 		return nil
 	}

@@ -338,6 +338,7 @@ type tally struct {
 
 	readEvents, publishedEvents, parkedEvents, transactions int
 	skips                                                   map[string]int
+	parkedNow                                               int
 }
 
 func newTally() *tally { return &tally{skips: make(map[string]int)} }
@@ -357,10 +358,14 @@ func (c *tally) Committed(events int, _ time.Duration, _ time.Time) {
 	c.add(&c.transactions, 1)
 	c.add(&c.publishedEvents, events)
 }
-func (c *tally) Rotated(uint64)               {}
-func (c *tally) Waited(int)                   {}
-func (c *tally) Parked(events, _ int)         { c.add(&c.parkedEvents, events) }
-func (c *tally) ParkedNow(int)                {}
+func (c *tally) Rotated(uint64)    {}
+func (c *tally) Waited(int)        {}
+func (c *tally) Parked(events int) { c.add(&c.parkedEvents, events) }
+func (c *tally) ParkedNow(aggregates int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.parkedNow = aggregates
+}
 func (c *tally) LetterPublished()             {}
 func (c *tally) Control(string)               { c.Skipped(SkippedByControl) }
 func (c *tally) Holding(map[string]HeldRoute) {}

@@ -84,7 +84,11 @@ func (r *repair) Repair(ctx context.Context) error {
 			return err
 		}
 		p.reading.repaired = ledger.Repair{Gap: g.ID, Cursor: g.Cursor}
-		published := int64(0)
+		before, err := p.status()
+		if err != nil {
+			return err
+		}
+		dealt := int64(0)
 		for {
 			page, whole, err := r.gaps.next(ctx)
 			if err != nil {
@@ -96,7 +100,7 @@ func (r *repair) Repair(ctx context.Context) error {
 			if err := r.repairPage(ctx, g, page, whole); err != nil {
 				return err
 			}
-			published += int64(len(page))
+			dealt += int64(len(page))
 		}
 		if err := p.held.sortRepaired(ctx); err != nil {
 			return err
@@ -106,21 +110,40 @@ func (r *repair) Repair(ctx context.Context) error {
 			return err
 		}
 		p.reading.repaired = ledger.Repair{}
-		r.sayRepaired(ctx, g, published, earlier)
+		now, err := p.status()
+		if err != nil {
+			return err
+		}
+		ended := func(how ledger.Way) int64 { return int64(now.Ends[how] - before.Ends[how]) }
+		r.sayRepaired(ctx, g, repaired{dealt: dealt, letters: ended(ledger.Letter), waiting: ended(ledger.Waiting), earlier: earlier})
 	}
 	return nil
 }
 
+// repaired is what a repair came to: of the events that this session dealt with, those
+// that became dead letters and those that wait are not published.
+type repaired struct{ dealt, letters, waiting, earlier int64 }
+
 // sayRepaired says what a repair came to: the gap's count is of when it was found, and
 // rows may be gone since. What earlier sessions published of it is known by its rows.
-func (r *repair) sayRepaired(ctx context.Context, g Gap, published, earlier int64) {
-	log := r.p.log.With("gap", g.ID, "events", published, "earlier_sessions", earlier, "counted", g.Events)
-	if missing := g.Events - published - earlier; missing > 0 {
+func (r *repair) sayRepaired(ctx context.Context, g Gap, n repaired) {
+	args := []any{"gap", g.ID, "events", n.dealt - n.letters - n.waiting, "earlier_sessions", n.earlier, "counted", g.Events}
+	if n.letters > 0 {
+		args = append(args, "letters", n.letters)
+	}
+	if n.waiting > 0 {
+		args = append(args, "waiting", n.waiting)
+	}
+	log := r.p.log.With(args...)
+	switch missing := g.Events - n.dealt - n.earlier; {
+	case missing > 0:
 		log.WarnContext(ctx, "the gap is repaired, but not all events that were counted in it: the others have no row any more, by retention or a DELETE, "+
 			"or became dead letters or waiting events meanwhile; those that have no row were not published, unless earlier sessions of this repair did", "missing", missing)
-		return
+	case n.letters > 0:
+		log.WarnContext(ctx, "the gap is repaired, but some of its events became dead letters: see `outboxctl dead list`")
+	default:
+		log.WarnContext(ctx, "the gap is repaired")
 	}
-	log.WarnContext(ctx, "the gap is repaired")
 }
 
 // repairPage publishes a page, and makes it durable that it did. Rows that somebody

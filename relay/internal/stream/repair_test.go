@@ -172,7 +172,11 @@ func TestARepairPassesAHeldRoute(t *testing.T) {
 			}
 			return nil
 		}
+		p.repairs[0].Events = 3
+		var said strings.Builder
+		p.log = slog.New(slog.NewTextHandler(&said, nil))
 		require.NoError(t, p.Repair(t.Context()))
+		require.Contains(t, said.String(), "events=1 earlier_sessions=0 counted=3 waiting=2\n")
 		require.True(t, time.Now().Before(mended))
 		require.True(t, rows.closed)
 		require.Len(t, sink.got, 1)
@@ -234,10 +238,14 @@ func TestARepairLeavesLetters(t *testing.T) {
 		}
 		return nil
 	}
+	p.repairs[0].Events = 3
+	var said strings.Builder
+	p.log = slog.New(slog.NewTextHandler(&said, nil))
 	require.NoError(t, p.Repair(t.Context()))
 	require.Len(t, sink.got, 2)
 	require.Contains(t, p.letters.store.(*fakeLetters).letters, rows.rows[1].ID)
 	require.True(t, rows.closed)
+	require.Regexp(t, "but some of its events became dead letters: see `outboxctl dead list`\".* events=2 earlier_sessions=0 counted=3 letters=1\n", said.String())
 }
 
 // A repaired event follows the letters of its aggregate that are older, also those
