@@ -41,6 +41,7 @@ func TestExplainConnect(t *testing.T) {
 	require.ErrorContains(t, ExplainConnect(&pgconn.PgError{Code: "53300", Message: `too many connections for role "relay"`}, conf), `ALTER ROLE "relay" CONNECTION LIMIT -1;`)
 	refused := &pgconn.PgError{Code: "28000", Message: "no pg_hba.conf entry"}
 	require.ErrorContains(t, ExplainConnect(refused, conf), "`host app relay ADDRESS")
+	require.ErrorContains(t, ExplainConnect(refused, conf), "above any line that rejects it")
 	require.ErrorContains(t, ExplainConnect(refused, &pgconn.Config{User: "relay", Database: "app", TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13}}), "`hostssl app relay ADDRESS")
 	for _, other := range []error{io.EOF, &pgconn.PgError{Code: "57P03", Message: "the database system is starting up"}} {
 		require.ErrorIs(t, ExplainConnect(other, conf), other)

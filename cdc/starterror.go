@@ -110,7 +110,7 @@ func ExplainConnect(err error, conf *pgconn.Config) error {
 			Cure: fmt.Sprintf("ALTER ROLE %q PASSWORD … (or CREATE ROLE, where there is none of that name), or put the right one into the DSN: "+DSNPlace, user), Err: err}
 	case pg.Code == "28000" && strings.Contains(pg.Message, "pg_hba.conf"):
 		return &StartError{Code: codeHBA, What: fmt.Sprintf("pg_hba.conf lets role %q not connect to database %q from here", user, database),
-			Cure: fmt.Sprintf("add a line `%s %s %s ADDRESS scram-sha-256` to pg_hba.conf and SELECT pg_catalog.pg_reload_conf();", hbaType(conf), database, user), Err: err}
+			Cure: fmt.Sprintf("add a line `%s %s %s ADDRESS scram-sha-256` to pg_hba.conf, above any line that rejects it, for the first that fits counts, and SELECT pg_catalog.pg_reload_conf();", hbaType(conf), database, user), Err: err}
 	case pg.Code == "28000":
 		return &StartError{Code: codeLogin, What: fmt.Sprintf("role %q may not log in", user),
 			Cure: fmt.Sprintf("CREATE ROLE %[1]q LOGIN REPLICATION …; or ALTER ROLE %[1]q LOGIN;", user), Err: err}

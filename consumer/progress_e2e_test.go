@@ -81,6 +81,55 @@ func TestMarksOfTopics(t *testing.T) {
 	require.Equal(t, []consumer.Mark{{Topic: "orders", TopicID: made, High: 2}, {Topic: "orders", TopicID: old, High: 5_000_001, Retired: true}}, marks())
 }
 
+// TestMarksOfPartitionsThatAreNoMore: a topic that was made anew with fewer partitions leaves no mark
+// in stream time, whoever begins first and whatever a member saves that has not noticed; another
+// topic's marks, those of an unknown id, and those of the same topic stay.
+func TestMarksOfPartitionsThatAreNoMore(t *testing.T) {
+	e := newEnv(t, nil)
+	r := e.router("billing", effect("billing"))
+	now, old, made := time.Now().Truncate(time.Millisecond), uuid.New(), uuid.New()
+	history := must(r.Progress(t.Context())).History
+	marks := func(id uuid.UUID, partitions ...int32) (all []consumer.Mark) {
+		for _, p := range partitions {
+			all = append(all, consumer.Mark{Topic: "orders", Partition: p, TopicID: id, High: 4, FinishedTime: now})
+		}
+		return all
+	}
+	begin := func(id uuid.UUID, partitions ...int32) {
+		t.Helper()
+		require.NoError(t, r.BeginProgress(t.Context(), history, marks(id, partitions...)))
+	}
+	counted := func(id uuid.UUID) (n int) {
+		return count(t, e.db, "SELECT count(*) FROM onceward.progress WHERE topic = 'orders' AND topic_id = $1 AND retired_at IS NULL", id)
+	}
+	require.NoError(t, r.BeginProgress(t.Context(), history, []consumer.Mark{{Topic: "mails", Partition: 3, TopicID: uuid.New(), High: 4}}))
+	begin(old, 0, 1)
+	begin(old, 2, 3)
+	begin(old, 0, 4) // it got a partition more
+	require.Equal(t, 5, counted(old))
+
+	begin(made, 0)
+	require.Zero(t, counted(old), "also of partitions that nobody begins with any more")
+	require.NoError(t, r.SaveProgress(t.Context(), history, marks(old, 1, 3)), "a member that has not noticed")
+	require.Zero(t, counted(old))
+	begin(made, 1)
+	require.Equal(t, 2, counted(made))
+	require.Equal(t, 1, count(t, e.db, "SELECT count(*) FROM onceward.progress WHERE topic = 'mails' AND retired_at IS NULL"))
+
+	begin(uuid.Nil, 2) // of which topic nobody knows
+	require.Equal(t, 2, counted(made))
+	begin(made, 0, 1)
+	require.Equal(t, 1, counted(uuid.Nil), "it may be the one of now")
+	begin(made, 2)
+	require.Equal(t, 3, counted(made))
+	require.Zero(t, counted(uuid.Nil))
+
+	begin(old, 0, 1, 2) // back on the cluster of before
+	require.Zero(t, counted(made))
+	begin(old, 3, 4)
+	require.Equal(t, 5, counted(old))
+}
+
 // TestOffsetResetIsDuplicates (C4): records at offsets that the marks prove finished
 // make no letters when the group's offset is set back, however old they are; without
 // that proof they do.

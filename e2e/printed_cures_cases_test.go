@@ -104,6 +104,7 @@ func pausedCures(t *testing.T, c *cures) {
 
 	pause("--route", w.topic())
 	resumed("internal/operator/relays/problems.go: outboxctl resume --relay {} --route {}", status())
+	resumed("cmd/outboxctl/pause.go: outboxctl resume --relay {} --route {}", pause("--route", w.topic()))
 	pause("--route", w.topic())
 	out, _ = relayCheck(t, r.config)
 	resumed("internal/operator/check/words.go: outboxctl resume --relay {} --route {}", out)

@@ -74,6 +74,8 @@ var ranElsewhere = map[string]string{
 	"internal/operator/relays/problems.go: outboxctl adopt --help":                 "TestPrintedCommandsAreWhole",
 	"cmd/outboxctl/adopt_kafka.go: outboxctl gap ":                                 "TestForeignKafka",
 	"internal/operator/binding/kafka.go: outboxctl adopt --help":                   "TestPrintedCommandsAreWhole",
+	"internal/operator/events/verdict.go: outboxctl skip":                          "cmd/outboxctl: TestAReplayThatWaitsIsGivenUp",
+	"internal/operator/status/problems.go: outboxctl skip":                         "cmd/outboxctl: TestAReplayThatWaitsIsGivenUp",
 	"internal/operator/events/verdict.go: outboxctl adopt --help":                  "TestPrintedCommandsAreWhole",
 	"cmd/outboxctl/adopt_kafka.go: outboxctl dead list":                            "it only looks",
 	"relay/kafkatopics.go: outboxctl replay":                                       "TestReplay, by time",

@@ -77,6 +77,13 @@ func InspectCheckpoint(ctx context.Context, cfg Config) error {
 	})
 }
 
+// CreateCheckpoint makes that topic where it is missing, as a relay would with
+// [Topics].Create, whatever that says, and returns the error of [InspectCheckpoint].
+func CreateCheckpoint(ctx context.Context, cfg Config) error {
+	cfg.Topics.Create = true
+	return look(ctx, cfg, func(b *brokers, w *wire, s *settings) error { return checkCheckpoint(b, w, s, DefaultCheckpointTopic) })
+}
+
 // look connects for the time of a look.
 func look(ctx context.Context, cfg Config, at func(b *brokers, w *wire, s *settings) error) error {
 	s, err := cfg.resolve()

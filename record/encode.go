@@ -191,7 +191,7 @@ func (c Copy) check(style string) error {
 	if style == StyleCloudEvents && structured(row.ContentType) {
 		return &RowError{
 			Field:  "content_type",
-			Detail: fmt.Sprintf("%.120q is CloudEvents' structured mode, in which the payload's own id would count; use another header style, or enqueue the bare data", row.ContentType),
+			Detail: quoted([]byte(row.ContentType)) + " is CloudEvents' structured mode, in which the payload's own id would count; use another header style, or enqueue the bare data",
 		}
 	}
 	if header, detail := c.Replay.flaw(); header != "" {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/onceward/onceward/outbox"
@@ -81,9 +82,15 @@ func checkName(name []byte) error {
 func headerError(name []byte, detail string) error {
 	path := "$"
 	if name != nil {
-		path = fmt.Sprintf("$[%.120q]", name)
+		path = "$[" + quoted(name) + "]"
 	}
 	return &RowError{Field: "headers", Path: path, Detail: detail}
+}
+
+// quoted is the beginning of a text that a row has, for an error: without backquotes, since
+// what stands between these is, to who reads it, a command of ours.
+func quoted(text []byte) string {
+	return strings.ReplaceAll(fmt.Sprintf("%.120q", text), "`", "'")
 }
 
 // jsonScanner reads the few tokens of a flat object of strings.

@@ -41,6 +41,7 @@ func TestHeadersThatAreRefused(t *testing.T) {
 		`{"a":false}`:                      `at $["a"]: want a string, found a boolean`,
 		`{"":"x"}`:                         `needs a name`,
 		`{"idempotency-key":"x"}`:          `at $["idempotency-key"]: reserved`,
+		"{\"`drop`\":1}":                   `at $["'drop'"]: want a string`,
 		`{"ce_id":"x"}`:                    `reserved`,
 		`{"ce\u005fid":"x"}`:               `reserved`,
 		`{"a":"1","b":"2","a":"3"}`:        `at $["a"]: this name appears twice`,

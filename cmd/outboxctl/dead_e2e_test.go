@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/events"
 	"github.com/onceward/onceward/internal/operator/gaps"
 	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/internal/operator/relays"
@@ -311,6 +312,30 @@ func TestSkip(t *testing.T) {
 		require.Contains(t, stderr, "`outboxctl dead discard "+second.String())
 		exec(t, d.pool, "UPDATE onceward.dead_letters SET state = 'retrying' WHERE letter_id = $1", second.UUID())
 		fine(t, "skip", second.String(), "--reason", "its topic is gone", "--yes")
+	})
+}
+
+// TestAReplayThatWaitsIsGivenUp: show and status print how, of one to a topic that will never be, and
+// what they print does it.
+func TestAReplayThatWaitsIsGivenUp(t *testing.T) {
+	onInstallations(t, func(d *installation) {
+		t := d.t
+		row := d.event("A", "OrderPaid", `{"a": 1}`)
+		waits, out, slot := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7()), column[string](d, "SELECT slot FROM onceward.relay_state")[0]
+		for _, id := range []uuid.UUID{waits, out} {
+			exec(t, d.pool, `INSERT INTO onceward.replays (replay_id, id, namespace, aggregate_type, aggregate_id, event_type, payload, created_at, topic, reason)
+				SELECT $1, id, namespace, aggregate_type, aggregate_id, event_type, payload, created_at, 'orders.repiar', 'typed' FROM onceward.outbox WHERE id = $2`, id, row.UUID())
+		}
+		require.NotContains(t, fine(t, "show", row.String()), "to give it up")
+		exec(t, d.pool, `INSERT INTO onceward.lanes (id, slot, namespace, aggregate_type, topic) OVERRIDING SYSTEM VALUE SELECT 7, slot, '', '', 'orders.repiar' FROM onceward.relay_state`)
+		exec(t, d.pool, `INSERT INTO onceward.waiting (lane, position, ordinal, tx_id, id) VALUES (7, '0/9', 0, '9', $1)`, waits)
+
+		command := "outboxctl skip orders:" + waits.String() + " --slot " + slot + ` --reason "…"`
+		require.Contains(t, fine(t, "show", row.String()), "\nreplay "+waits.String()+" waits for its route, topic orders.repiar; to give it up: `"+command+"`")
+		require.Equal(t, []string{command}, decode[events.Life](t, fine(t, "show", row.String(), "-o", "json")).Replays[0].GiveUp)
+		require.Contains(t, wrong(t, "status"), "where topic orders.repiar of replays is not to be made, `"+command+"` gives up the first of 1; many are given up at once by making the topic")
+		fine(t, append(strings.Fields(strings.Replace(command, `"…"`, "mistyped", 1))[1:], "--yes")...)
+		require.Equal(t, []string{waits.String()}, column[string](d, "SELECT k::text FROM onceward.relay_state, unnest(skip) k"))
 	})
 }
 

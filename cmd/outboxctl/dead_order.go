@@ -9,7 +9,6 @@ import (
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/internal/operator/states"
-	"github.com/onceward/onceward/internal/terminal"
 )
 
 func deadRetry(c *cli.Context) error {
@@ -151,7 +150,7 @@ func printDecided(p *page, r *letters.Became) {
 	}
 	printOutcomes(p, r.Action, r.Outcomes(), []string{"key", "slot?", "outcome", "detail…"}, func(i int) []string {
 		l := r.Letters[i]
-		return []string{l.Key, l.Slot, l.Outcome, terminal.Preview([]byte(l.Detail), 2*terminal.PreviewBytes)}
+		return []string{l.Key, l.Slot, l.Outcome, whole(l.Detail)}
 	})
 	for i, l := range r.Left {
 		if i == maxOutcomes {

@@ -63,7 +63,7 @@ func printGroupLetters(p *page, r *letters.GroupList) {
 	for _, v := range r.Letters {
 		rows = append(rows, []string{
 			v.Group, v.Place, orDash(v.Key), v.State, short(orDash(v.EventType)), terminal.Stamp(&v.KeptAt),
-			strconv.Itoa(int(v.Attempts)), strconv.FormatInt(v.Behind, 10), v.Why(terminal.ErrorBytes),
+			strconv.Itoa(int(v.Attempts)), strconv.FormatInt(v.Behind, 10), v.Brief(),
 		})
 	}
 	p.table([]string{"group", "place", "key?", "state", "type?", "kept??", "attempts??", "behind??", "why…"}, rows)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/internal/operator/states"
-	"github.com/onceward/onceward/internal/terminal"
 )
 
 func lettersRedrive(c *cli.Context) error { return decide(c, letters.Redrive) }
@@ -68,8 +67,7 @@ func printRedriven(p *page, r *letters.GroupBecame) {
 	}
 	printOutcomes(p, r.Action, r.Outcomes(), []string{"group", "place", "key?", "outcome", "detail…"}, func(i int) []string {
 		l := r.Letters[i]
-		return []string{l.Group, l.Place, orDash(l.Key), l.Outcome,
-			terminal.Preview([]byte(l.Detail), 2*terminal.PreviewBytes)}
+		return []string{l.Group, l.Place, orDash(l.Key), l.Outcome, whole(l.Detail)}
 	})
 	if slices.Contains(r.Outcomes(), states.OutcomePending) {
 		p.line("\na member of the group handles what is pending when one runs; the request stands")

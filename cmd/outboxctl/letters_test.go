@@ -6,6 +6,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/operator/letters"
+	"github.com/onceward/onceward/internal/operator/states"
+	"github.com/onceward/onceward/internal/terminal"
 )
 
 const somePlace = "orders.order/3@4711"
@@ -60,5 +64,18 @@ func TestHeaderText(t *testing.T) {
 		`[["idempotency-key","b3JkZXJzOjE="],["empty",null]]`: "idempotency-key=orders:1 empty=", `[["a","\u001b"]]`: `[["a","\\u001b"]]`, ``: "", `{}`: "{}", `[["a","Gw=="]]`: `a=\x1b`,
 	} {
 		require.Equal(t, want, headerText(json.RawMessage(kept)), kept)
+	}
+}
+
+// TestWhatRefusedALetterIsWhole: it ends with the command that mends it, which a pipe and -o wide
+// print whole.
+func TestWhatRefusedALetterIsWhole(t *testing.T) {
+	cure := "`kafka-configs.sh --bootstrap-server broker-0.kafka.example:9092 --alter --entity-type topics --entity-name payments.payment --add-config max.message.bytes=3145728`"
+	detail := "refused again: " + longError + "; " + longWhy + "; raise it with " + cure
+	for name, printed := range map[string]func(terminal.Screen) string{
+		"relay": written(&letters.Became{Action: "retry", Letters: []letters.Outcome{{Key: longKey, Outcome: states.OutcomeFailed, Detail: detail}}}, printDecided),
+		"group": written(&letters.GroupBecame{Action: "redrive", Letters: []letters.GroupOutcome{{Group: longGroup, Place: longPlace, Outcome: states.OutcomeFailed, Detail: detail}}}, printRedriven),
+	} {
+		require.Contains(t, printed(terminal.Screen{}), cure, name)
 	}
 }

@@ -112,6 +112,10 @@ func migrateUp(c *cli.Context, m *migrations.Migrator) error {
 	if err != nil {
 		return err
 	}
+	now, err := m.Status(c.Context)
+	if err != nil {
+		return err
+	}
 	report := newMigrateReport(c, res)
 	return answer(c, report, func(p *page, report migrateReport) {
 		switch {
@@ -129,8 +133,8 @@ func migrateUp(c *cli.Context, m *migrations.Migrator) error {
 		for _, rule := range res.NotValid {
 			p.line("older rows break the rule %s of onceward.outbox; it holds for what is written from now on, and each migrate up looks again", rule)
 		}
-		if report.Side == string(migrations.Outbox) && c.String("relay") == "" {
-			p.line("no publication was asked for; run it with --relay NAME before that relay starts for the first time")
+		if report.Side == string(migrations.Outbox) && len(now.Publications) == 0 {
+			p.line("there is no publication; run it with --relay NAME before that relay starts for the first time")
 		}
 	})
 }

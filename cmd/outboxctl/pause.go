@@ -126,7 +126,7 @@ func printResting(p *page, r *relays.Resting) {
 		p.line("route %s goes on", route)
 	}
 	for _, route := range r.PausedRoutes {
-		p.line("route %s is paused", route)
+		p.line("route %s is paused; `outboxctl resume --relay %s --route %s` lets it go on", route, r.Relay, route)
 	}
 	for _, route := range r.NotKnown {
 		p.line("! topic %s is not known: relay %s has written to %s; the pause stands, and is for a topic of that very name", route, r.Relay, relays.Topics(r.Topics))

@@ -70,7 +70,7 @@ func printProcessed(p *page, r *claims.Report) {
 	}
 	for _, v := range r.Letters {
 		letters = append(letters, []string{v.Group, v.State, v.Place, strconv.Itoa(int(v.Attempts)),
-			v.Why(terminal.ErrorBytes)})
+			v.Brief()})
 	}
 	p.table([]string{"group", "outcome", "claimed?", "under", "type?", "fingerprint??", "result…"}, claimed)
 	p.table([]string{"group", "failed tries", "last error…"}, tries)

@@ -35,7 +35,7 @@ func replayCommand() *cli.Command {
 			&cli.StringFlag{Name: "after", Usage: "go on behind the row at `SEQ/ID`, which an interrupted replay named"},
 			configFlag(),
 			&cli.StringSliceFlag{Name: "brokers", Usage: "ask the cluster at `HOST:PORT`, without TLS, whether --topic is compacted; --config says it of every route"},
-			&cli.BoolFlag{Name: "unchecked", Usage: "do not ask Kafka whether a topic is compacted: there an old event must not come after a newer one"},
+			&cli.BoolFlag{Name: "unchecked", Usage: "do not ask Kafka whether a topic is there, and compacted: there an old event must not come after a newer one"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "only say what would be replayed"},
 			yesFlag(), outputFlag(),
 		}, selectionFlags("written")...), dsnFlags()...),

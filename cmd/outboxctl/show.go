@@ -184,6 +184,9 @@ func printProducer(p *page, r *events.Life) {
 	p.table([]string{"relay", "slot??", "says!", "as of?", "because…"}, relays)
 	p.table([]string{"dead letter in", "state…", "class", "error…", "attempts?", "first??", "last??"}, letters)
 	p.table([]string{"replay", "mode", "asked at?", "by?", "reason…"}, replays)
+	for _, waits := range r.WaitingReplays() {
+		p.line("\n%s", waits)
+	}
 }
 
 func printKafka(p *page, r *events.Life) {

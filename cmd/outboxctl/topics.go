@@ -48,10 +48,13 @@ func printTopics(p *page, r *topics.Report) {
 	for _, name := range r.Made {
 		p.line("%s %s: %s, replication factor %d", verb, name, label.Count(r.Partitions, "partition"), r.ReplicationFactor)
 	}
+	if r.Checkpoint != "" {
+		p.line("%s %s: the topic of checkpoints, as exactly-once mode needs it", verb, r.Checkpoint)
+	}
 	if len(r.There) > 0 {
 		p.line("there already: %s", strings.Join(r.There, ", "))
 	}
-	if len(r.Made)+len(r.There)+len(r.Problems) == 0 {
+	if len(r.Made)+len(r.There)+len(r.Problems) == 0 && r.Checkpoint == "" {
 		p.line("no topic is known: no route names one without a variable, and no event leads to one yet")
 	}
 	for _, problem := range r.Problems {

@@ -12,12 +12,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/onceward/onceward/internal/operator/topics"
+	"github.com/onceward/onceward/publisher"
 )
 
 // The topics are those that relay check looks at; what is there is left alone.
 func TestTopicsAreMadeFromRoutesAndEvents(t *testing.T) {
 	pool, dsn := newDatabase(t)
 	fine(t, "migrate", "up", "--side", "outbox", "--relay", "orders")
+	require.NotContains(t, fine(t, "migrate", "up", "--side", "outbox"), "publication", "it is there")
 	enqueue(t, pool, "{}")
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "fixed"))
 	require.NoError(t, err)
@@ -36,6 +38,12 @@ func TestTopicsAreMadeFromRoutesAndEvents(t *testing.T) {
 	out := fine(t, "topics", "create", "--config", config)
 	require.Equal(t, "there already: fixed, orders.order\n", out)
 	fine(t, "doctor", "--config", config)
+
+	require.NoError(t, os.WriteFile(config, []byte(strings.Replace(text, "kafka: {", "kafka: {mode: exactly-once, ", 1)), 0o600))
+	require.Contains(t, fine(t, "topics", "create", "--config", config, "--dry-run"), "would make "+publisher.DefaultCheckpointTopic+": ")
+	require.Contains(t, fine(t, "topics", "create", "--config", config), "made "+publisher.DefaultCheckpointTopic+": ")
+	require.Equal(t, "there already: fixed, orders.order\n", fine(t, "topics", "create", "--config", config))
+	require.NoError(t, os.WriteFile(config, []byte(text), 0o600))
 
 	exec(t, pool, `INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication, kafka_cluster)
 		SELECT 'onceward_orders', 'orders', current_database(), system_identifier::text, 1, '0/10', 'onceward_orders', 'another' FROM pg_control_system()`)

@@ -138,11 +138,19 @@ func (q *Queries) ProgressOfGroup(ctx context.Context, consumerGroup string) ([]
 }
 
 const retireOtherTopics = `-- name: RetireOtherTopics :exec
-UPDATE onceward.progress p SET retired_at = pg_catalog.clock_timestamp()
-FROM (SELECT g.topic, g.kafka_partition, CAST(g.topic_id AS pg_catalog.uuid) AS topic_id
-  FROM (SELECT pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::pg_catalog.text[]) AS topic_id, pg_catalog.unnest($4::integer[]) AS kafka_partition) g) t
-WHERE p.consumer_group OPERATOR(pg_catalog.=) $1 AND p.topic OPERATOR(pg_catalog.=) t.topic AND p.kafka_partition OPERATOR(pg_catalog.=) t.kafka_partition
-  AND p.topic_id OPERATOR(pg_catalog.<>) t.topic_id AND p.retired_at IS NULL
+WITH begun AS (
+  SELECT g.topic, g.kafka_partition, CAST(g.topic_id AS pg_catalog.uuid) AS topic_id
+  FROM (SELECT pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::pg_catalog.text[]) AS topic_id, pg_catalog.unnest($4::integer[]) AS kafka_partition) g
+), other AS (
+  SELECT o.topic, o.kafka_partition, o.topic_id FROM onceward.progress o
+  WHERE o.consumer_group OPERATOR(pg_catalog.=) $1 AND o.retired_at IS NULL AND EXISTS (SELECT FROM begun t
+    WHERE t.topic OPERATOR(pg_catalog.=) o.topic AND t.topic_id OPERATOR(pg_catalog.<>) o.topic_id
+      AND (t.kafka_partition OPERATOR(pg_catalog.=) o.kafka_partition OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.<>) ALL(ARRAY[t.topic_id, o.topic_id])))
+  ORDER BY o.topic, o.kafka_partition, o.topic_id FOR UPDATE
+)
+UPDATE onceward.progress p SET retired_at = pg_catalog.clock_timestamp() FROM other o
+WHERE p.consumer_group OPERATOR(pg_catalog.=) $1 AND p.topic OPERATOR(pg_catalog.=) o.topic AND p.kafka_partition OPERATOR(pg_catalog.=) o.kafka_partition
+  AND p.topic_id OPERATOR(pg_catalog.=) o.topic_id AND p.retired_at IS NULL
 `
 
 type RetireOtherTopicsParams struct {
@@ -152,8 +160,10 @@ type RetireOtherTopicsParams struct {
 	KafkaPartitions []int32
 }
 
-// RetireOtherTopics takes marks of other topics of the same names out of the group's stream time. They stay: the group may
-// read that topic again, on the cluster from which it has moved.
+// RetireOtherTopics takes marks of other topics of the same names out of the group's stream time, also those of partitions that
+// the topic of now does not have. They stay: the group may read that topic again, on the cluster from which it has moved. A mark
+// of another partition whose topic id is not known may be of the topic of now. The rows are locked in their order, because other
+// members do the same.
 func (q *Queries) RetireOtherTopics(ctx context.Context, arg RetireOtherTopicsParams) error {
 	_, err := q.db.Exec(ctx, retireOtherTopics,
 		arg.ConsumerGroup,
@@ -188,8 +198,9 @@ SET low_offset    = LEAST(p.low_offset, EXCLUDED.low_offset),
     open_by       = COALESCE(EXCLUDED.open_by, p.open_by),
     finished_time = GREATEST(p.finished_time, EXCLUDED.finished_time),
     updated_at    = pg_catalog.clock_timestamp(),
-    retired_at    = CASE WHEN EXISTS (SELECT FROM onceward.progress o WHERE o.consumer_group OPERATOR(pg_catalog.=) p.consumer_group AND o.topic OPERATOR(pg_catalog.=) p.topic
-      AND o.kafka_partition OPERATOR(pg_catalog.=) p.kafka_partition AND o.topic_id OPERATOR(pg_catalog.<>) p.topic_id AND o.retired_at IS NULL) THEN p.retired_at END
+    retired_at    = CASE WHEN p.retired_at IS NOT NULL AND EXISTS (SELECT FROM onceward.progress o WHERE o.consumer_group OPERATOR(pg_catalog.=) p.consumer_group AND o.topic OPERATOR(pg_catalog.=) p.topic
+      AND o.topic_id OPERATOR(pg_catalog.<>) p.topic_id AND o.retired_at IS NULL
+      AND (o.kafka_partition OPERATOR(pg_catalog.=) p.kafka_partition OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.<>) ALL(ARRAY[o.topic_id, p.topic_id]))) THEN p.retired_at END
 `
 
 type SaveProgressParams struct {

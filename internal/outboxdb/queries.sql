@@ -118,20 +118,25 @@ SELECT slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, pos
 FROM onceward.dead_letters WHERE letter_id = ANY(@ids::uuid[]) ORDER BY slot, first_at;
 
 -- name: ReplaysOfEvent :many
--- ReplaysOfEvent lists the orders to publish an event again, oldest first.
-SELECT replay_id, namespace, mode, replay_group, topic, reason, requested_by, requested_at
-FROM onceward.replays WHERE id = @id ORDER BY seq;
+-- ReplaysOfEvent lists the orders to publish an event again, oldest first, with the slots of the relays with which they wait for their route.
+SELECT r.replay_id, r.namespace, r.mode, r.replay_group, r.topic, r.reason, r.requested_by, r.requested_at,
+  ARRAY(SELECT l.slot FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE w.id = r.replay_id ORDER BY l.slot)::text[] AS waits_in
+FROM onceward.replays r WHERE r.id = @id ORDER BY r.seq;
 
 -- name: DeadLettersByState :many
 -- DeadLettersByState counts letters.
 SELECT slot, state, pg_catalog.count(*) AS letters FROM onceward.dead_letters GROUP BY slot, state ORDER BY slot, state;
 
 -- name: HeldLanes :many
--- HeldLanes lists what is held, the longest held first, with how many events (or replays) wait, and how many orders about letters.
-SELECT l.slot, l.namespace, l.aggregate_type, l.topic, l.held_at, (n.items - o.orders)::bigint AS events, o.orders
+-- HeldLanes lists what is held, the longest held first, with how many events (or replays) wait, how many orders about letters, and the
+-- first of the replays to a topic.
+SELECT l.slot, l.namespace, l.aggregate_type, l.topic, l.held_at, (n.items - o.orders)::bigint AS events, o.orders,
+  COALESCE(f.replay_id, '00000000-0000-0000-0000-000000000000')::uuid AS replay_id, COALESCE(f.namespace, '')::text AS replay_namespace
 FROM onceward.lanes l
 CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS items FROM onceward.waiting w WHERE w.lane = l.id) n
 CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS orders FROM onceward.waiting_copies c WHERE c.lane = l.id AND c.kind = 'control') o
+LEFT JOIN LATERAL (SELECT r.replay_id, r.namespace FROM onceward.waiting w JOIN onceward.replays r ON r.replay_id = w.id
+  WHERE w.lane = l.id AND l.topic <> '' ORDER BY w.position, w.ordinal LIMIT 1) f ON true
 ORDER BY l.id LIMIT @row_limit::int;
 
 -- name: Slots :many

@@ -231,24 +231,30 @@ func (q *Queries) FindOutboxRow(ctx context.Context, id uuid.UUID) (OutboxRow, e
 }
 
 const heldLanes = `-- name: HeldLanes :many
-SELECT l.slot, l.namespace, l.aggregate_type, l.topic, l.held_at, (n.items - o.orders)::bigint AS events, o.orders
+SELECT l.slot, l.namespace, l.aggregate_type, l.topic, l.held_at, (n.items - o.orders)::bigint AS events, o.orders,
+  COALESCE(f.replay_id, '00000000-0000-0000-0000-000000000000')::uuid AS replay_id, COALESCE(f.namespace, '')::text AS replay_namespace
 FROM onceward.lanes l
 CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS items FROM onceward.waiting w WHERE w.lane = l.id) n
 CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS orders FROM onceward.waiting_copies c WHERE c.lane = l.id AND c.kind = 'control') o
+LEFT JOIN LATERAL (SELECT r.replay_id, r.namespace FROM onceward.waiting w JOIN onceward.replays r ON r.replay_id = w.id
+  WHERE w.lane = l.id AND l.topic <> '' ORDER BY w.position, w.ordinal LIMIT 1) f ON true
 ORDER BY l.id LIMIT $1::int
 `
 
 type HeldLanesRow struct {
-	Slot          string
-	Namespace     string
-	AggregateType string
-	Topic         string
-	HeldAt        time.Time
-	Events        int64
-	Orders        int64
+	Slot            string
+	Namespace       string
+	AggregateType   string
+	Topic           string
+	HeldAt          time.Time
+	Events          int64
+	Orders          int64
+	ReplayID        uuid.UUID
+	ReplayNamespace string
 }
 
-// HeldLanes lists what is held, the longest held first, with how many events (or replays) wait, and how many orders about letters.
+// HeldLanes lists what is held, the longest held first, with how many events (or replays) wait, how many orders about letters, and the
+// first of the replays to a topic.
 func (q *Queries) HeldLanes(ctx context.Context, rowLimit int32) ([]HeldLanesRow, error) {
 	rows, err := q.db.Query(ctx, heldLanes, rowLimit)
 	if err != nil {
@@ -266,6 +272,8 @@ func (q *Queries) HeldLanes(ctx context.Context, rowLimit int32) ([]HeldLanesRow
 			&i.HeldAt,
 			&i.Events,
 			&i.Orders,
+			&i.ReplayID,
+			&i.ReplayNamespace,
 		); err != nil {
 			return nil, err
 		}
@@ -460,8 +468,9 @@ func (q *Queries) RelayStates(ctx context.Context) ([]RelayState, error) {
 }
 
 const replaysOfEvent = `-- name: ReplaysOfEvent :many
-SELECT replay_id, namespace, mode, replay_group, topic, reason, requested_by, requested_at
-FROM onceward.replays WHERE id = $1 ORDER BY seq
+SELECT r.replay_id, r.namespace, r.mode, r.replay_group, r.topic, r.reason, r.requested_by, r.requested_at,
+  ARRAY(SELECT l.slot FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE w.id = r.replay_id ORDER BY l.slot)::text[] AS waits_in
+FROM onceward.replays r WHERE r.id = $1 ORDER BY r.seq
 `
 
 type ReplaysOfEventRow struct {
@@ -473,9 +482,10 @@ type ReplaysOfEventRow struct {
 	Reason      string
 	RequestedBy string
 	RequestedAt time.Time
+	WaitsIn     []string
 }
 
-// ReplaysOfEvent lists the orders to publish an event again, oldest first.
+// ReplaysOfEvent lists the orders to publish an event again, oldest first, with the slots of the relays with which they wait for their route.
 func (q *Queries) ReplaysOfEvent(ctx context.Context, id uuid.UUID) ([]ReplaysOfEventRow, error) {
 	rows, err := q.db.Query(ctx, replaysOfEvent, id)
 	if err != nil {
@@ -494,6 +504,7 @@ func (q *Queries) ReplaysOfEvent(ctx context.Context, id uuid.UUID) ([]ReplaysOf
 			&i.Reason,
 			&i.RequestedBy,
 			&i.RequestedAt,
+			&i.WaitsIn,
 		); err != nil {
 			return nil, err
 		}

@@ -113,6 +113,10 @@ type Replay struct {
 	Reason      string    `json:"reason"`
 	RequestedBy string    `json:"requested_by"`
 	RequestedAt time.Time `json:"requested_at"`
+	WaitsIn     []string  `json:"waits_in,omitempty"` // slots of the relays with which it waits for its route
+	GiveUp      []string  `json:"give_up,omitempty"`  // the commands that leave it out there
+
+	key string // by which a command calls it
 }
 
 // Group is what a group did with it.
@@ -184,6 +188,7 @@ func (r *Life) readProducer(ctx context.Context, db *operator.Database, key oper
 				r.Replays = append(r.Replays, Replay{
 					ID: v.ReplayID, Mode: v.Mode, Group: v.ReplayGroup, Topic: v.Topic,
 					Reason: v.Reason, RequestedBy: v.RequestedBy, RequestedAt: v.RequestedAt.UTC(),
+					WaitsIn: v.WaitsIn, key: operator.NameText(v.Namespace, v.ReplayID),
 				})
 			}
 			return r.readLetters(ctx, q, key, ids)
@@ -194,6 +199,10 @@ func (r *Life) readProducer(ctx context.Context, db *operator.Database, key oper
 func (r *Life) Narrow(slot string) {
 	r.Relays = slices.DeleteFunc(r.Relays, func(v Account) bool { return v.Slot != slot })
 	r.DeadLetters = slices.DeleteFunc(r.DeadLetters, func(l Letter) bool { return l.Slot != slot })
+	for i := range r.Replays {
+		v := &r.Replays[i]
+		v.WaitsIn = slices.DeleteFunc(v.WaitsIn, func(waits string) bool { return waits != slot })
+	}
 }
 
 func (r *Life) readRow(ctx context.Context, q *outboxdb.Queries, key operator.Name) error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/kafka"
 	"github.com/onceward/onceward/internal/operator/letters"
@@ -20,6 +21,7 @@ import (
 // nothing of the event's own.
 func (r *Life) Judge() {
 	defer func() { r.Next = r.next() }()
+	r.judgeReplays()
 	r.judgeRelays()
 	if seen := r.seen(); seen != nil {
 		r.set(states.Published, "found in topic %s partition %d offset %d", r.Kafka.Topic, seen.Partition, seen.Offset)
@@ -88,6 +90,41 @@ func (r *Life) judgeRelays() {
 		return
 	}
 	r.set(states.Pending, "no relay has run on this database yet")
+}
+
+// judgeReplays says how those are given up that wait for their route.
+func (r *Life) judgeReplays() {
+	for i := range r.Replays {
+		v := &r.Replays[i]
+		v.GiveUp = nil
+		for _, slot := range v.WaitsIn {
+			v.GiveUp = append(v.GiveUp, fmt.Sprintf("outboxctl skip %s --slot %s --reason \"…\"", v.key, slot))
+		}
+	}
+}
+
+// WaitingReplays says of the first of the replays that wait for their route how they are given up.
+func (r *Life) WaitingReplays() (lines []string) {
+	const shown = 3
+	more := 0
+	for _, v := range r.Replays {
+		switch {
+		case len(v.GiveUp) == 0:
+			continue
+		case len(lines) == shown:
+			more++
+			continue
+		}
+		to := ""
+		if v.Topic != nil {
+			to = ", topic " + label.Foreign(terminal.Preview([]byte(*v.Topic), terminal.PreviewBytes))
+		}
+		lines = append(lines, fmt.Sprintf("replay %s waits for its route%s; to give it up: `%s`", v.ID, to, strings.Join(v.GiveUp, "`, `")))
+	}
+	if more > 0 {
+		lines = append(lines, label.Count(more, "replay waits", "replays wait")+" beside; -o json has their commands")
+	}
+	return lines
 }
 
 // next are the commands that do something about the event as it is.

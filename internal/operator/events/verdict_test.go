@@ -100,6 +100,23 @@ func TestWhoPausedARoute(t *testing.T) {
 	require.True(t, strings.HasSuffix(many.Why, "; and 2 more"), many.Why)
 }
 
+// TestGiveUpOfReplays: at each relay with which a replay waits, and of one relay where only that is asked for.
+func TestGiveUpOfReplays(t *testing.T) {
+	r := &Life{Row: &Row{}, Replays: []Replay{{key: "orders:1", WaitsIn: []string{"a", "b"}}, {key: "orders:2"}}}
+	r.Judge()
+	require.Equal(t, []string{`outboxctl skip orders:1 --slot a --reason "…"`, `outboxctl skip orders:1 --slot b --reason "…"`}, r.Replays[0].GiveUp)
+	require.Empty(t, r.Replays[1].GiveUp)
+	for range 4 {
+		r.Replays = append(r.Replays, r.Replays[0])
+	}
+	require.Len(t, r.WaitingReplays(), 4)
+	require.Contains(t, r.WaitingReplays()[0], "waits for its route; to give it up: `outboxctl skip orders:1 --slot a --reason \"…\"`, `outboxctl skip orders:1 --slot b")
+	require.Equal(t, "2 replays wait beside; -o json has their commands", r.WaitingReplays()[3])
+	r.Narrow("b")
+	r.Judge()
+	require.Equal(t, []string{`outboxctl skip orders:1 --slot b --reason "…"`}, r.Replays[0].GiveUp)
+}
+
 // What the database calls published and the topic lacks is said, and no more.
 func TestTableAndTopicDisagree(t *testing.T) {
 	published := []Account{{Relay: "orders", Known: true, State: states.Published}}

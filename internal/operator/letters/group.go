@@ -116,6 +116,12 @@ func (l GroupLetter) Standing() string {
 	return l.State + ", " + label.Count(l.Behind, "letter waits behind it", "letters wait behind it")
 }
 
+// Brief is Why in a list, which has no place for the stack of a panic.
+func (l GroupLetter) Brief() string {
+	l.Error, _, _ = strings.Cut(l.Error, "\ngoroutine ")
+	return l.Why(terminal.ErrorBytes)
+}
+
 // Why is the cause and the error, which may begin with it, cut to so many bytes.
 func (l GroupLetter) Why(limit int) string {
 	return l.Cause + ": " + terminal.Preview([]byte(strings.TrimPrefix(l.Error, l.Cause+": ")), limit)

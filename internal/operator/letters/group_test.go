@@ -40,6 +40,13 @@ func TestWhoIsWaitedFor(t *testing.T) {
 	require.Contains(t, r.waiting(time.Minute), "of the groups billing, mail, 1m0s at most")
 }
 
+// TestBriefHasNoStack: a list has none; show has it.
+func TestBriefHasNoStack(t *testing.T) {
+	l := GroupLetter{Cause: states.CauseHandler, Error: "handler: panic: no such account\ngoroutine 7 [running]:\nmain.apply()"}
+	require.Equal(t, states.CauseHandler+": panic: no such account", l.Brief())
+	require.Contains(t, l.Why(2000), "main.apply()")
+}
+
 func TestJudgeDiscard(t *testing.T) {
 	before := GroupLetter{Generation: 1}
 	is := func(state string) GroupOutcome { return judgeDiscard(before, true, groupNow{state: state}) }

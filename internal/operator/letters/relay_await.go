@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/internal/operator/states"
@@ -70,7 +69,7 @@ func (w *command) judge(before letterRef, is now) Outcome {
 	case state == states.LetterRetrying || acted && is.letter.Released:
 		return set(states.OutcomePending, "being published")
 	case acted && is.letter.Attempts > before.attempts:
-		return set(states.OutcomeFailed, "refused again: %s", label.Foreign(is.letter.Error))
+		return set(states.OutcomeFailed, "refused again: %s", is.letter.Error)
 	case acted:
 		return set(states.OutcomeFailed, "waits on, behind a letter that was refused again")
 	case is.result != nil && is.result.Note != "":

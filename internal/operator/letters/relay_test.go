@@ -22,6 +22,7 @@ func TestJudgeOrder(t *testing.T) {
 	}
 	twice := func(l *outboxdb.LettersNowRow) { l.Attempts = 2 }
 	released := func(l *outboxdb.LettersNowRow) { l.Released = true }
+	cured := func(l *outboxdb.LettersNowRow) { l.Attempts, l.Error = 2, "raise it with `kafka-configs.sh …`" }
 	waits := func(l *outboxdb.LettersNowRow) { l.Released, l.Waits = true, true }
 	acted := func(note string) *outboxdb.ResultsOfControlsRow { return &outboxdb.ResultsOfControlsRow{Note: note} }
 	for name, tc := range map[string]struct {
@@ -39,6 +40,7 @@ func TestJudgeOrder(t *testing.T) {
 		"published":                  {states.ActionRetry, now{letter: letter("replayed", &ours), found: true}, states.OutcomeDone, "replayed"},
 		"published by another order": {states.ActionRetry, now{letter: letter("replayed", &other), found: true}, states.OutcomeDone, "replayed"},
 		"refused again":              {states.ActionRetry, now{letter: with(letter("open", &ours), twice), found: true, result: acted("")}, states.OutcomeFailed, "refused again: 2 MB"},
+		"refused, with a cure":       {states.ActionRetry, now{letter: with(letter("open", &ours), cured), found: true, result: acted("")}, states.OutcomeFailed, "refused again: raise it with `kafka-configs.sh …`"},
 		"behind a refused one":       {states.ActionRetry, now{letter: letter("open", &ours), found: true, result: acted("")}, states.OutcomeFailed, "waits on, behind"},
 		"discarded before":           {states.ActionRetry, now{letter: letter("discarded", &other), found: true}, states.OutcomeFailed, "it was discarded before"},
 		"nothing to do":              {states.ActionRetry, now{letter: letter("open", nil), found: true, result: acted("too young")}, states.OutcomeFailed, "did nothing: too young"},

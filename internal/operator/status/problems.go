@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/label"
@@ -41,7 +42,7 @@ func (r *Report) problems() []operator.Problem {
 			kinds = "kind of events waits"
 		}
 		says := fmt.Sprintf("%d %s for a route that cannot be used, the first is %s; /readyz of the relay says why", n, kinds, r.Held[0].Name())
-		add("held", operator.NewProblem(says))
+		add("held", operator.NewProblem(says+r.unwanted()))
 	}
 	for _, l := range r.DeadLetters {
 		if l.State == states.LetterOpen && l.Letters > 0 {
@@ -50,6 +51,18 @@ func (r *Report) problems() []operator.Problem {
 		}
 	}
 	return out
+}
+
+// unwanted says how replays to a topic are given up that is not to be made: its name may
+// have been mistyped.
+func (r *Report) unwanted() string {
+	i := slices.IndexFunc(r.Held, func(v Held) bool { return v.First != "" })
+	if i < 0 {
+		return ""
+	}
+	v := r.Held[i]
+	return fmt.Sprintf("; where topic %s of replays is not to be made, `outboxctl skip %s --slot %s --reason \"…\"` gives up the first of %d; "+
+		"many are given up at once by making the topic, and deleting it when they are published", label.Foreign(v.Topic), v.First, v.Slot, v.Events)
 }
 
 // nobodysEvents says that there are events and no relay, as after the last one was retired.

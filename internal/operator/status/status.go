@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/internal/operator"
@@ -66,6 +67,7 @@ type Held struct {
 	Events        int64     `json:"events"`
 	Orders        int64     `json:"orders,omitempty"` // about dead letters
 	Since         time.Time `json:"since"`
+	First         string    `json:"first_replay,omitempty"` // of those to a topic: by what a command calls it
 }
 
 // Name says what is held.
@@ -165,10 +167,14 @@ func heldLanes(ctx context.Context, q *outboxdb.Queries) ([]Held, error) {
 	out := []Held{}
 	rows, err := q.HeldLanes(ctx, relays.MaxShown)
 	for _, v := range rows {
-		out = append(out, Held{
+		held := Held{
 			Slot: v.Slot, Namespace: v.Namespace, AggregateType: v.AggregateType, Topic: v.Topic, Since: v.HeldAt.UTC(),
 			Events: v.Events, Orders: v.Orders,
-		})
+		}
+		if v.ReplayID != uuid.Nil {
+			held.First = operator.NameText(v.ReplayNamespace, v.ReplayID)
+		}
+		out = append(out, held)
 	}
 	return out, err
 }

@@ -69,6 +69,7 @@ func TestProblems(t *testing.T) {
 			r.Gaps = []gaps.Gap{{Relay: "a", Slot: "onceward_a", State: states.GapRepairing, Cause: "OTHER_KAFKA", Events: 7}}
 			gaps.NoteRepairs(r.Gaps, r.Relays)
 		}, "(OTHER_KAFKA) of 7 events once it runs"},
+		"a topic is mistyped":   {func(r *Report) { r.Held = []Held{{Slot: "s", Topic: "a`b", Events: 3, First: "orders:1"}} }, "the first is replays to a`b; /readyz of the relay says why; where topic a'b of replays is not to be made, `outboxctl skip orders:1 --slot s --reason \"…\"` gives up the first of 3"},
 		"a kind is held":        {func(r *Report) { r.Held = []Held{{Namespace: "shop", AggregateType: "order"}} }, "1 kind of events waits for a route that cannot be used, the first is shop order"},
 		"no partition of today": {func(r *Report) { r.Partitions = partitions.Extent{Count: 21, NoToday: true} }, "NO_PARTITION: onceward.outbox has no partition of today (UTC): every Enqueue fails. To mend it: outboxctl partitions maintain --config relay.yaml"},
 		"few partitions":        {func(r *Report) { r.Partitions.DaysAhead = 6 }, "only 6 days ahead"},

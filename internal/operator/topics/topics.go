@@ -8,6 +8,7 @@ package topics
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -25,6 +26,7 @@ type Report struct {
 	DryRun            bool               `json:"dry_run,omitempty"`
 	Made              []string           `json:"made"` // with DryRun: would be made
 	There             []string           `json:"there"`
+	Checkpoint        string             `json:"checkpoint_made,omitempty"` // the topic of exactly-once mode, with partitions of its own
 	Problems          []operator.Problem `json:"problems"`
 }
 
@@ -57,6 +59,7 @@ func Create(ctx context.Context, cfg *relay.Config, dryRun bool) (*Report, error
 	if err != nil {
 		return nil, err
 	}
+	r.checkpoint(ctx, cfg, sink)
 	if r.Made = missing; dryRun || len(missing) == 0 {
 		return r, nil
 	}
@@ -69,6 +72,26 @@ func Create(ctx context.Context, cfg *relay.Config, dryRun bool) (*Report, error
 		r.Problems = append(r.Problems, operator.ProblemOf(why))
 	}
 	return r, nil
+}
+
+// checkpoint makes the topic under which exactly-once mode keeps its checkpoint, where that is
+// missing; one that is not as it must be is a problem.
+func (r *Report) checkpoint(ctx context.Context, cfg *relay.Config, sink publisher.Config) {
+	if cfg.Kafka.Mode != relay.ModeExactlyOnce {
+		return
+	}
+	err := publisher.InspectCheckpoint(ctx, sink)
+	var wrong *publisher.CheckpointError
+	if errors.As(err, &wrong) && wrong.Missing {
+		if r.Checkpoint = wrong.Topic; r.DryRun {
+			return
+		}
+		err = publisher.CreateCheckpoint(ctx, sink)
+	}
+	if err != nil {
+		r.Checkpoint = ""
+		r.Problems = append(r.Problems, operator.ProblemOf(err))
+	}
 }
 
 // look tells those that are missing from those that are there.
