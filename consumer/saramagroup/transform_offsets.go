@@ -13,26 +13,14 @@ import (
 
 // confirmed is behind which offset of each partition Kafka has confirmed a commit to this
 // process, whatever its sessions. It is safe for concurrent use.
-type confirmed struct {
-	mu      sync.Mutex
-	offsets map[place]int64
-}
+type confirmed struct{ offsets sync.Map } // by place
 
-func (c *confirmed) set(at place, offset int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.offsets == nil {
-		c.offsets = make(map[place]int64)
-	}
-	c.offsets[at] = offset
-}
+func (c *confirmed) set(at place, offset int64) { c.offsets.Store(at, offset) }
 
 // of returns -1 for none, as Kafka does.
 func (c *confirmed) of(at place) int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if offset, ok := c.offsets[at]; ok {
-		return offset
+	if offset, ok := c.offsets.Load(at); ok {
+		return offset.(int64) //nolint:errcheck // set stores nothing else
 	}
 	return -1
 }
