@@ -21,7 +21,8 @@ func maintenance(ctx context.Context, conn *pgx.Conn, cfg *relay.Config) Verdict
 		v.Detail = "none: another job makes partitions (outboxctl partitions maintain --config relay.yaml)"
 		return v
 	}
-	if v = verdictOf(v.Name, relay.CheckMaintenance(ctx, conn, cfg)); v.Status != OK && v.Code != relay.CodeMaintenanceElsewhere {
+	v = verdictOf(v.Name, relay.CheckMaintenance(ctx, conn, cfg))
+	if v.Status != OK && v.Code != relay.CodeMaintenanceElsewhere {
 		v.Status = Warning // the relay starts without
 	}
 	return v

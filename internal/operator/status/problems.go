@@ -31,10 +31,12 @@ func (r *Report) problems() []operator.Problem {
 			out = append(out, problem)
 		}
 	}
-	if r.Partitions.Default != "" {
+	few := partitions.Few(r.Partitions.DaysAhead, !r.Partitions.NoToday, partitions.Unknown)
+	switch {
+	case r.Partitions.Default != "":
 		add("partitions", operator.ProblemOf(cdc.DefaultPartition(r.Partitions.Default)))
-	} else if problem := partitions.Few(r.Partitions.DaysAhead, !r.Partitions.NoToday, partitions.Unknown); problem != nil {
-		add("partitions", operator.ProblemOf(problem))
+	case few != nil:
+		add("partitions", operator.ProblemOf(few))
 	}
 	if n := len(r.Held); n > 0 {
 		kinds := "kinds of events wait"

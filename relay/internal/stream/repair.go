@@ -65,59 +65,67 @@ func (r *repair) Repaired() bool { return r.streams.Load() }
 // commits where the writers of an aggregate wait for one another. What meets a route
 // that is held waits there; nothing is released meanwhile.
 func (r *repair) Repair(ctx context.Context) error {
-	p := r.p
 	defer r.streams.Store(true)
 	for _, g := range r.repairs {
-		if err := p.held.placeRepair(ctx); err != nil {
-			return err
-		}
-		args := []any{"gap", g.ID, "cause", g.Cause, "events", g.Events}
-		if g.Cursor > math.MinInt64 { // else from its beginning
-			args = append(args, "after_seq", g.Cursor)
-		}
-		p.log.WarnContext(ctx, "repairing a gap", args...)
-		earlier, err := r.gaps.behind(ctx, g)
+		before, err := r.p.status()
 		if err != nil {
 			return err
 		}
-		if err := r.gaps.open(ctx, g); err != nil {
+		var n repaired
+		if n.dealt, n.earlier, err = r.repairGap(ctx, g); err != nil {
 			return err
 		}
-		p.reading.repaired = ledger.Repair{Gap: g.ID, Cursor: g.Cursor}
-		before, err := p.status()
+		now, err := r.p.status()
 		if err != nil {
 			return err
 		}
-		dealt := int64(0)
-		for {
-			page, whole, err := r.gaps.next(ctx)
-			if err != nil {
-				return err
-			}
-			if len(page) == 0 {
-				break
-			}
-			if err := r.repairPage(ctx, g, page, whole); err != nil {
-				return err
-			}
-			dealt += int64(len(page))
-		}
-		if err := p.held.sortRepaired(ctx); err != nil {
-			return err
-		}
-		fault.Crash(fault.BeforeRepaired)
-		if err := r.gaps.move(ctx, p.reading.repaired, true); err != nil {
-			return err
-		}
-		p.reading.repaired = ledger.Repair{}
-		now, err := p.status()
-		if err != nil {
-			return err
-		}
-		ended := func(how ledger.Way) int64 { return int64(now.Ends[how] - before.Ends[how]) }
-		r.sayRepaired(ctx, g, repaired{dealt: dealt, letters: ended(ledger.Letter), waiting: ended(ledger.Waiting), earlier: earlier})
+		n.letters = int64(now.Ends[ledger.Letter] - before.Ends[ledger.Letter])
+		n.waiting = int64(now.Ends[ledger.Waiting] - before.Ends[ledger.Waiting])
+		r.sayRepaired(ctx, g, n)
 	}
 	return nil
+}
+
+// repairGap returns how many events it dealt with, and how many earlier sessions had.
+func (r *repair) repairGap(ctx context.Context, g Gap) (dealt, earlier int64, err error) {
+	p := r.p
+	if err := p.held.placeRepair(ctx); err != nil {
+		return 0, 0, err
+	}
+	args := []any{"gap", g.ID, "cause", g.Cause, "events", g.Events}
+	if g.Cursor > math.MinInt64 { // else from its beginning
+		args = append(args, "after_seq", g.Cursor)
+	}
+	p.log.WarnContext(ctx, "repairing a gap", args...)
+	if earlier, err = r.gaps.behind(ctx, g); err != nil {
+		return 0, 0, err
+	}
+	if err := r.gaps.open(ctx, g); err != nil {
+		return 0, 0, err
+	}
+	p.reading.repaired = ledger.Repair{Gap: g.ID, Cursor: g.Cursor}
+	for {
+		page, whole, err := r.gaps.next(ctx)
+		if err != nil {
+			return 0, 0, err
+		}
+		if len(page) == 0 {
+			break
+		}
+		if err := r.repairPage(ctx, g, page, whole); err != nil {
+			return 0, 0, err
+		}
+		dealt += int64(len(page))
+	}
+	if err := p.held.sortRepaired(ctx); err != nil {
+		return 0, 0, err
+	}
+	fault.Crash(fault.BeforeRepaired)
+	if err := r.gaps.move(ctx, p.reading.repaired, true); err != nil {
+		return 0, 0, err
+	}
+	p.reading.repaired = ledger.Repair{}
+	return dealt, earlier, nil
 }
 
 // repaired is what a repair came to: of the events that this session dealt with, those
