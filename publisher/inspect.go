@@ -67,21 +67,13 @@ func (c Config) FixedTopics() ([]string, error) {
 }
 
 // InspectCheckpoint connects and looks at the topic that exactly-once mode keeps
-// its checkpoint under, without making it. The error is a [*CheckpointError]
-// when the topic is not as it must be.
-func InspectCheckpoint(ctx context.Context, cfg Config) error {
-	cfg.Topics.Create = false
-	return look(ctx, cfg, func(b *brokers, w *wire,
-		s *settings) error {
+// its checkpoint under, and has it made where it is missing and create says so. The
+// error is a [*CheckpointError] when the topic is not as it must be.
+func InspectCheckpoint(ctx context.Context, cfg Config, create bool) error {
+	cfg.Topics.Create = create
+	return look(ctx, cfg, func(b *brokers, w *wire, s *settings) error {
 		return checkCheckpoint(b, w, s, DefaultCheckpointTopic)
 	})
-}
-
-// CreateCheckpoint makes that topic where it is missing, as a relay would with
-// [Topics].Create, whatever that says, and returns the error of [InspectCheckpoint].
-func CreateCheckpoint(ctx context.Context, cfg Config) error {
-	cfg.Topics.Create = true
-	return look(ctx, cfg, func(b *brokers, w *wire, s *settings) error { return checkCheckpoint(b, w, s, DefaultCheckpointTopic) })
 }
 
 // look connects for the time of a look.

@@ -24,7 +24,7 @@ func TestInspectLooksWithoutCreating(t *testing.T) {
 		require.Equal(t, publisher.TopicReport{Name: "shop.order", Partitions: 3, Replicas: 1, MinInSync: 1, Limit: 1_048_588}, reports[0])
 		require.Equal(t, publisher.TopicReport{Name: "shop.missing", Missing: true}, reports[1], "Publish makes it")
 	}
-	cfg.Topics.Create = false
+	cfg.Topics.Create, cfg.Topics.ReplicationFactor = false, 1
 	reports, err := publisher.Inspect(t.Context(), cfg, []string{"shop.missing"})
 	require.NoError(t, err)
 	require.False(t, reports[0].Missing)
@@ -120,10 +120,11 @@ func TestInspectCheckpoint(t *testing.T) {
 	cfg.Topics.Create = true // a look makes nothing
 	for range 2 {
 		var wrong *publisher.CheckpointError
-		require.ErrorAs(t, publisher.InspectCheckpoint(t.Context(), cfg), &wrong)
+		require.ErrorAs(t, publisher.InspectCheckpoint(t.Context(), cfg, false), &wrong)
 		require.True(t, wrong.Missing)
 		require.Contains(t, wrong.Cure, "--partitions 2")
 	}
-	c.checkpointTopic()
-	require.NoError(t, publisher.InspectCheckpoint(t.Context(), cfg))
+	cfg.Topics.Create, cfg.Topics.ReplicationFactor = false, 1
+	require.NoError(t, publisher.InspectCheckpoint(t.Context(), cfg, true))
+	require.NoError(t, publisher.InspectCheckpoint(t.Context(), cfg, false))
 }

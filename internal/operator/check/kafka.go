@@ -69,7 +69,7 @@ func (r *run) kafka(ctx context.Context) {
 	})
 	if r.cfg.Kafka.Mode == relay.ModeExactlyOnce {
 		r.look(ctx, "topic "+publisher.DefaultCheckpointTopic, waitsFor, func(ctx context.Context) []Verdict {
-			return []Verdict{checkpointVerdict(publisher.InspectCheckpoint(ctx, sink), r.cfg.Topics.Create)}
+			return []Verdict{checkpointVerdict(publisher.InspectCheckpoint(ctx, sink, false), r.cfg.Topics.Create)}
 		})
 	}
 }

@@ -119,7 +119,7 @@ func (r *Life) WaitingReplays() (lines []string) {
 		if v.Topic != nil {
 			to = ", topic " + label.Foreign(terminal.Preview([]byte(*v.Topic), terminal.PreviewBytes))
 		}
-		lines = append(lines, fmt.Sprintf("replay %s waits for its route%s; to give it up: `%s`", v.ID, to, strings.Join(v.GiveUp, "`, `")))
+		lines = append(lines, fmt.Sprintf("replay %s waits for its route%s; to give it up: %s", v.ID, to, "`"+strings.Join(v.GiveUp, "`, `")+"`"))
 	}
 	if more > 0 {
 		lines = append(lines, label.Count(more, "replay waits", "replays wait")+" beside; -o json has their commands")

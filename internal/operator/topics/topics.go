@@ -80,13 +80,13 @@ func (r *Report) checkpoint(ctx context.Context, cfg *relay.Config, sink publish
 	if cfg.Kafka.Mode != relay.ModeExactlyOnce {
 		return
 	}
-	err := publisher.InspectCheckpoint(ctx, sink)
+	err := publisher.InspectCheckpoint(ctx, sink, false)
 	var wrong *publisher.CheckpointError
 	if errors.As(err, &wrong) && wrong.Missing {
 		if r.Checkpoint = wrong.Topic; r.DryRun {
 			return
 		}
-		err = publisher.CreateCheckpoint(ctx, sink)
+		err = publisher.InspectCheckpoint(ctx, sink, true)
 	}
 	if err != nil {
 		r.Checkpoint = ""
