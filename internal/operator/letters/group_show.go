@@ -38,7 +38,8 @@ type WholeGroupLetter struct {
 // ShowGroups reads the letters of a place or a key, with their payloads where they
 // are wanted whole.
 func ShowGroups(ctx context.Context, db *operator.Database, s GroupFilter, whole bool) (*GroupShown, error) {
-	r := &GroupShown{Letters: []WholeGroupLetter{}, Actions: []operator.Action{}, Next: []string{}, Problems: []operator.Problem{}}
+	r := &GroupShown{Letters: []WholeGroupLetter{}, Actions: []operator.Action{}, Next: []string{},
+		Problems: []operator.Problem{}}
 	q := consumerdb.New(db)
 	rows, err := q.ListGroupLetters(ctx, s.query(EveryState, operator.MaxListed))
 	if err != nil {
