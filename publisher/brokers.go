@@ -75,12 +75,8 @@ func (b *brokers) ask(fn func(*sarama.Broker) error) error {
 }
 
 func (b *brokers) connect(address string) error {
-	conn := sarama.NewBroker(address)
-	if err := conn.Open(b.config); err != nil {
-		return err
-	}
-	if _, err := conn.Connected(); err != nil {
-		_ = conn.Close()
+	conn, err := open(b.config, address)
+	if err != nil {
 		return err
 	}
 	b.conn, b.address = conn, address
@@ -144,11 +140,20 @@ func (b *brokers) reach() error {
 // describe returns the metadata of the named topics, with what this principal
 // may do to them.
 func (b *brokers) describe(names []string) (*sarama.MetadataResponse, error) {
+	request := sarama.NewMetadataRequest(b.config.Version, names)
+	request.IncludeTopicAuthorizedOperations = true
+	return b.metadata(request)
+}
+
+// locate returns the metadata of the named topics, for who leads their partitions.
+func (b *brokers) locate(topics map[string]bool) (*sarama.MetadataResponse, error) {
+	return b.metadata(sarama.NewMetadataRequest(b.config.Version, slices.Collect(maps.Keys(topics))))
+}
+
+func (b *brokers) metadata(request *sarama.MetadataRequest) (*sarama.MetadataResponse, error) {
+	request.AllowAutoTopicCreation = false
 	var response *sarama.MetadataResponse
 	err := b.ask(func(conn *sarama.Broker) (err error) {
-		request := sarama.NewMetadataRequest(b.config.Version, names)
-		request.AllowAutoTopicCreation = false
-		request.IncludeTopicAuthorizedOperations = true
 		if response, err = conn.GetMetadata(request); err != nil || response.ClusterID == nil {
 			return err
 		}

@@ -12,12 +12,21 @@ type inflight struct {
 	events  atomic.Int64
 	bytes   atomic.Int64
 	waiting atomic.Int32
+	nudge   func() // somebody begins to wait
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next fall, and replaced
 }
 
-func newInflight() *inflight { return &inflight{changed: make(chan struct{})} }
+func newInflight(nudge func()) *inflight {
+	return &inflight{nudge: nudge, changed: make(chan struct{})}
+}
+
+// empty reports whether everything has ended.
+func (f *inflight) empty() bool { return f.events.Load() == 0 }
+
+// awaited reports whether somebody waits.
+func (f *inflight) awaited() bool { return f.waiting.Load() > 0 }
 
 func (f *inflight) add(bytes int64) {
 	f.bytes.Add(bytes)
@@ -50,6 +59,7 @@ func (f *inflight) wait(ctx context.Context, failed, quit <-chan struct{}, ok fu
 	}
 	f.waiting.Add(1)
 	defer f.waiting.Add(-1)
+	f.nudge()
 	for {
 		f.mu.Lock()
 		changed := f.changed

@@ -19,6 +19,7 @@ type placer struct {
 	settings     *settings
 	watcher      *watcher
 	inflight     *inflight
+	records      *pendings
 	failed, quit <-chan struct{} // of the producer behind it; both end a wait
 
 	origin origin // of the last event, with its topic: rows of one type come in runs
@@ -27,9 +28,9 @@ type placer struct {
 	topics map[string]*topic
 }
 
-func newPlacer(s *settings, w *watcher, f *inflight, failed, quit <-chan struct{}) *placer {
+func newPlacer(s *settings, w *watcher, f *inflight, records *pendings, failed, quit <-chan struct{}) *placer {
 	return &placer{
-		settings: s, watcher: w, inflight: f, failed: failed, quit: quit,
+		settings: s, watcher: w, inflight: f, records: records, failed: failed, quit: quit,
 		routes: make(map[origin]*topic), topics: make(map[string]*topic),
 	}
 }
@@ -45,23 +46,31 @@ func (p *placer) place(ctx context.Context, ev Event) (*pending, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := newPending(ev, p.settings.HeaderStyle)
-	if err != nil {
+	r := p.records.get()
+	if err := p.ready(ctx, r, ev, t, state); err != nil {
+		p.records.put(r)
 		return nil, err
-	}
-	if err := r.checkSize(p.settings.MaxMessageBytes); err != nil {
-		return nil, err
-	}
-	if err := p.fit(ctx, r, t, state, ev.Again); err != nil {
-		return nil, err
-	}
-	r.topic = t
-	r.message.Topic = t.name
-	r.message.Partition = Partition(r.key, t.partitions)
-	if t.serial != nil {
-		return r, p.awaitTurn(ctx, r)
 	}
 	return r, nil
+}
+
+// ready makes a record that of an event, and waits until it may be handed over.
+func (p *placer) ready(ctx context.Context, r *pending, ev Event, t *topic, state *topicState) error {
+	if err := r.fill(ev, p.settings.HeaderStyle); err != nil {
+		return err
+	}
+	if err := r.checkSize(p.settings.MaxMessageBytes); err != nil {
+		return err
+	}
+	if err := p.fit(ctx, r, t, state, ev.Again); err != nil {
+		return err
+	}
+	r.topic = t
+	r.partition = Partition(r.record.Key, t.partitions)
+	if t.serial != nil {
+		return p.awaitTurn(ctx, r)
+	}
+	return nil
 }
 
 // route returns the topic of an event. A template is executed once per origin.
@@ -231,7 +240,7 @@ func (p *placer) fit(ctx context.Context, r *pending, t *topic, state *topicStat
 // awaitTurn waits until the record's partition has nothing in flight, so that
 // it gets a batch of its own.
 func (p *placer) awaitTurn(ctx context.Context, r *pending) error {
-	inFlight := &r.topic.serial[r.message.Partition]
+	inFlight := &r.topic.serial[r.partition]
 	r.serial = inFlight
 	return p.inflight.wait(ctx, p.failed, p.quit, func() bool { return inFlight.Load() == 0 })
 }

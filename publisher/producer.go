@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 )
 
 const (
-	// closeGrace is how long Close lets sarama finish what it holds.
+	// closeGrace is how long Close waits for what is in flight.
 	closeGrace = 2 * time.Second
 	// closeLimit is how long Close waits after it has cut the connections.
 	closeLimit = 10 * time.Second
@@ -23,17 +24,17 @@ const (
 type Publisher struct {
 	settings *settings
 	wire     *wire
-	client   sarama.Client
+	delivery delivery
 	watcher  *watcher
 	inflight *inflight
+	intake   *intake
+	records  *pendings
+	loop     *loop
 	// transactional: an epoch that is not the newest means a rival, where
 	// without transactions it means that the broker has forgotten us.
 	transactional bool
 
-	handover sync.Mutex           // held by Publish; what follows belongs to it
-	producer sarama.AsyncProducer // nil when a rotation failed halfway
-	input    chan<- *sarama.ProducerMessage
-	drained  chan struct{} // closed when the producer's drain has ended
+	handover sync.Mutex // held by Publish; what follows belongs to it
 	placer   *placer
 
 	failed   chan struct{}
@@ -43,7 +44,6 @@ type Publisher struct {
 	quit      chan struct{} // closed by Close
 	closeOnce sync.Once
 	closeErr  error
-	cutOnce   sync.Once
 	tasks     sync.WaitGroup
 }
 
@@ -70,19 +70,19 @@ func New(ctx context.Context, cfg Config, acknowledged func(tags []uint64)) (*Pu
 	b, err := reach(s, w)
 	var p *Publisher
 	if err == nil {
-		p, err = connect(s, w, b, producerConfig(s, w))
+		p, err = connect(s, w, b)
 	}
 	if !disarm() {
 		err = errors.Join(ctx.Err(), err)
 	}
 	if err != nil {
 		w.cut()
-		if p != nil {
-			p.abandon()
+		if b != nil {
+			b.close()
 		}
 		return nil, err
 	}
-	p.start(acknowledged)
+	p.start(acknowledged, nil)
 	return p, nil
 }
 
@@ -106,73 +106,90 @@ func unreachable(err error) error {
 	return fmt.Errorf("connect to Kafka: no broker can be used; check brokers, TLS and SASL of the configuration: %w", err)
 }
 
-// connect gets the producer's id from the very broker that was reached: sarama
-// would ask a random one, dead or alive. It closes b when it fails.
-func connect(s *settings, w *wire, b *brokers, config *sarama.Config) (_ *Publisher, err error) {
-	defer func() {
-		if err != nil {
-			b.close()
-		}
-	}()
-	client, err := sarama.NewClient([]string{b.address}, config)
-	if err != nil {
-		return nil, fmt.Errorf("connect to Kafka: %w", err)
-	}
-	producer, err := sarama.NewAsyncProducerFromClient(client)
-	if err == nil {
-		if err = client.RefreshBrokers(s.Brokers); err != nil {
-			abandon(producer, client)
-		}
-	} else {
-		_ = client.Close()
-	}
+// connect gets the producer's id from the very broker that was reached.
+func connect(s *settings, w *wire, b *brokers) (*Publisher, error) {
+	id, err := firstProducer(b, w)
 	if err != nil {
 		return nil, fmt.Errorf("get a producer id from %s: %w: %s", b.address, err, advise(err, s.MaxMessageBytes))
 	}
-	p := &Publisher{
-		settings: s, wire: w, client: client, producer: producer, input: producer.Input(),
-		inflight: newInflight(),
-		failed:   make(chan struct{}), quit: make(chan struct{}), drained: make(chan struct{}),
-	}
-	p.watcher = &watcher{
-		settings: s, wire: w, brokers: b, client: client,
-		questions: make(chan question), refreshed: make(chan *topic), tasks: &p.tasks,
-		fail: p.fail, usable: make(map[string]*topic), nudged: make(map[*topic]struct{}),
-		nudges:     make(chan struct{}, 1),
-		refreshing: make(map[string]bool), narrow: named(s.Narrow), doubtful: make(map[string]*topic),
-		creator: newCreator(),
-	}
-	p.placer = newPlacer(s, p.watcher, p.inflight, p.failed, p.quit)
+	p := newPublisher(s, w, b, idempotentDelivery(s, w))
+	p.intake.become(id)
 	return p, nil
 }
 
-// abandon ends a publisher that was not started.
-func (p *Publisher) abandon() {
-	abandon(p.producer, p.client)
-	p.watcher.brokers.close()
+// idTries bounds the questions for a producer's id, produceBackoff apart.
+const idTries = 10
+
+// firstProducer gets a producer's id without transactions.
+func firstProducer(b *brokers, w *wire) (producer, error) {
+	request := &sarama.InitProducerIDRequest{Version: initVersion, ProducerID: -1, ProducerEpoch: -1}
+	for try := 1; ; try++ {
+		var response *sarama.InitProducerIDResponse
+		err := b.ask(func(conn *sarama.Broker) (err error) {
+			response, err = conn.InitProducerID(request)
+			return err
+		})
+		if err == nil && response.Err == sarama.ErrNoError {
+			return producer{id: response.ProducerID, epoch: response.ProducerEpoch}, nil
+		}
+		if err == nil {
+			err = response.Err
+		}
+		if !passing(err) || try > idTries || !w.pause(produceBackoff) {
+			return producer{}, err
+		}
+	}
 }
 
-// abandon ends a producer that was given nothing yet.
-func abandon(producer sarama.AsyncProducer, client sarama.Client) {
-	_ = producer.Close() // it holds no message, so there is no error
-	_ = client.Close()
+// newPublisher assembles a publisher that takes b over. Nothing runs yet.
+func newPublisher(s *settings, w *wire, b *brokers, d delivery) *Publisher {
+	p := &Publisher{
+		settings: s, wire: w, delivery: d, intake: newIntake(), records: new(pendings), transactional: d.id != nil,
+		failed: make(chan struct{}), quit: make(chan struct{}),
+	}
+	p.inflight = newInflight(p.intake.nudge)
+	p.watcher = &watcher{
+		settings: s, wire: w, brokers: b,
+		questions: make(chan question), tasks: &p.tasks,
+		fail: p.fail, usable: make(map[string]*topic), nudged: make(map[*topic]struct{}),
+		nudges: make(chan struct{}, 1), narrow: named(s.Narrow), doubtful: make(map[string]*topic),
+		creator: newCreator(),
+	}
+	p.placer = newPlacer(s, p.watcher, p.inflight, p.records, p.failed, p.quit)
+	return p
 }
 
-func (p *Publisher) start(acknowledged func(tags []uint64)) {
-	p.wire.arm()
-	p.startDrain(acknowledged)
+// start starts the goroutines. Join adds partitions to a transaction, and answers
+// on the loop's channel; nil without transactions.
+func (p *Publisher) start(acknowledged func(tags []uint64), join func(partitions map[string][]int32)) {
+	s := p.settings
+	search := lookupConfig(s, p.wire)
+	search.Net.ReadTimeout = min(lookupTimeout, p.delivery.config.Net.ReadTimeout)
+	p.loop = &loop{
+		window: window{
+			limit: batchLimit(s.MaxMessageBytes), codec: s.compression, patience: p.delivery.patience,
+			transactional: p.transactional, couriers: make(map[string]*courier), hire: p.hire,
+		},
+		publisher: p, intake: p.intake, body: p.delivery.body(), acknowledged: acknowledged,
+		answers: make(chan answer), join: join, joins: make(chan joinAnswer, 1),
+		leaders: &leaders{
+			brokers: &brokers{config: search, seeds: s.Brokers, learned: slices.Clone(p.watcher.brokers.learned), cluster: s.Cluster},
+			wire:    p.wire, topics: make(chan map[string]bool, 1), found: make(chan found, 1),
+		},
+	}
+	p.tasks.Go(p.loop.leaders.run)
+	p.tasks.Go(p.loop.run)
 	p.tasks.Go(p.watcher.run)
 }
 
-// startDrain starts the reader of the producer's channels.
-func (p *Publisher) startDrain(acknowledged func(tags []uint64)) {
-	d := &drain{publisher: p, successes: p.producer.Successes(), errors: p.producer.Errors(),
-		acknowledged: acknowledged}
-	drained := p.drained
-	p.tasks.Go(func() {
-		defer close(drained)
-		d.run()
-	})
+// hire starts a courier to an address.
+func (p *Publisher) hire(address string) *courier {
+	c := &courier{
+		link: link{config: p.delivery.config, address: address}, wire: p.wire,
+		requests: make(chan carried, 1), answers: p.loop.answers,
+	}
+	p.tasks.Go(c.run)
+	return c
 }
 
 // Publish hands an event over to the producer. It blocks while MaxInFlightBytes
@@ -222,8 +239,8 @@ func (p *Publisher) accept(ctx context.Context, ev Event) (*pending, error) {
 	return r, p.reason(err)
 }
 
-// send waits for room and hands the record to sarama. It is counted before,
-// because its acknowledgement may come before sarama's channel returns.
+// send waits for room and hands the record to the loop. It is counted before,
+// because its acknowledgement may come before that returns.
 func (p *Publisher) send(ctx context.Context, r *pending) error {
 	if p.inflight.bytes.Load()+r.cost > p.settings.MaxInFlightBytes {
 		room := func() bool {
@@ -236,20 +253,8 @@ func (p *Publisher) send(ctx context.Context, r *pending) error {
 	}
 	p.inflight.add(r.cost)
 	r.begin()
-	var err error
-	select {
-	case p.input <- &r.message:
-		return nil
-	case <-p.failed:
-		err = ErrFailed
-	case <-p.quit:
-		err = ErrClosed
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	r.end()
-	p.inflight.done(1, r.cost)
-	return err
+	p.intake.put(r)
+	return nil
 }
 
 // Failed is closed when the producer has given up on an event. No write begins
@@ -271,14 +276,14 @@ func (p *Publisher) Err() error {
 // over meanwhile, was acknowledged and reported. It returns early with Err when
 // the producer fails, with [ErrClosed], or with ctx's error.
 func (p *Publisher) Flush(ctx context.Context) error {
-	err := p.inflight.wait(ctx, p.failed, p.quit, func() bool { return p.inflight.events.Load() == 0 })
+	err := p.inflight.wait(ctx, p.failed, p.quit, p.inflight.empty)
 	if failure := p.Err(); failure != nil {
 		return failure // a failure empties the counts too
 	}
 	return err
 }
 
-// Close ends the publisher and waits for its goroutines. What sarama holds gets
+// Close ends the publisher and waits for its goroutines. What is in flight gets
 // two seconds to be sent and acknowledged, none after a failure; then the
 // connections are cut, and what is left counts as not published. Whatever is
 // acknowledged meanwhile is still reported, and nothing after Close returns.
@@ -286,20 +291,19 @@ func (p *Publisher) Flush(ctx context.Context) error {
 // The error, which does not match [ErrFailed], says that sarama did not end
 // within ten seconds more; its goroutines are then lost. Calls after the first
 // wait for it and return the same.
-func (p *Publisher) Close() error { return p.close(func() {}) }
+func (p *Publisher) Close() error { return p.close(func() {}, func() {}) }
 
-// close calls last when nothing is handed over any more and the producer still
-// works.
-func (p *Publisher) close(last func()) error {
+// close calls last when nothing is handed over any more and everything still works,
+// and after when all goroutines have ended.
+func (p *Publisher) close(last, after func()) error {
 	p.closeOnce.Do(func() {
 		close(p.quit)
 		p.handover.Lock() // a Publish that waited has seen quit; none sends from here on
 		last()
-		if p.producer != nil {
-			p.producer.AsyncClose()
-		}
 		p.handover.Unlock()
-		p.closeErr = p.wait()
+		if p.closeErr = p.wait(); p.closeErr == nil {
+			after()
+		}
 	})
 	return p.closeErr
 }
@@ -307,14 +311,10 @@ func (p *Publisher) close(last func()) error {
 // wait waits for the goroutines: within the grace for what they have left to
 // do, and after the cut for their end.
 func (p *Publisher) wait() error {
-	grace := time.NewTimer(closeGrace)
-	defer grace.Stop()
-	select {
-	case <-p.drained:
-	case <-p.failed:
-	case <-grace.C:
-	}
-	p.cut()
+	grace, cancel := context.WithTimeout(context.Background(), closeGrace)
+	defer cancel()
+	_ = p.inflight.wait(grace, p.failed, nil, p.inflight.empty) // what is left then was not published
+	p.wire.cut()
 	done := make(chan struct{})
 	go func() {
 		p.tasks.Wait()
@@ -330,14 +330,22 @@ func (p *Publisher) wait() error {
 	}
 }
 
-// ended returns why nothing can be published any more, if so.
-func (p *Publisher) ended() error {
+// closing reports whether Close was called.
+func (p *Publisher) closing() bool {
 	select {
 	case <-p.quit:
-		return ErrClosed
+		return true
 	default:
-		return p.Err()
+		return false
 	}
+}
+
+// ended returns why nothing can be published any more, if so.
+func (p *Publisher) ended() error {
+	if p.closing() {
+		return ErrClosed
+	}
+	return p.Err()
 }
 
 // reason puts the explained failure in the place of the bare sentinel.
@@ -352,16 +360,7 @@ func (p *Publisher) reason(err error) error {
 func (p *Publisher) fail(err error) {
 	p.failOnce.Do(func() {
 		p.err = err
-		p.cut()
-		close(p.failed)
-	})
-}
-
-// cut ends all network work. Closing the client is what makes sarama give up
-// the messages that it retries; it takes locks, hence a goroutine of its own.
-func (p *Publisher) cut() {
-	p.cutOnce.Do(func() {
 		p.wire.cut()
-		p.tasks.Go(func() { _ = p.client.Close() })
+		close(p.failed)
 	})
 }

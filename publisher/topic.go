@@ -17,6 +17,8 @@ type topic struct {
 	partitions int32          // the count by which keys are placed now
 	serial     []atomic.Int64 // records in flight by partition; nil unless narrow
 
+	lanes []*lane // by partition; the loop's
+
 	seen uint64 // ended, at the watcher's last look for stalls; the watcher's
 	gone bool   // forgotten before it was usable, under the watcher's lock
 }

@@ -94,19 +94,28 @@ type Transactional struct {
 	start     Position // the checkpoint at New
 	found     bool
 
-	retries   atomic.Uint64 // requests about the transaction that sarama sent again
+	wire      *wire
 	rotations atomic.Uint64
-	producer  atomic.Pointer[sarama.AsyncProducer] // for its status only
 	// When the coordinator was first needed, in ns since born; 0 when it is not.
 	opened atomic.Int64
 	born   time.Time
 
 	// Of the open transaction; publisher.handover guards them.
 	begun  bool
+	number uint64 // of the last transaction
 	events int
 	bytes  int64
 	since  time.Time
 	ending chan struct{} // closed when the last commit or abort has ended; nil before
+
+	// Of who is in turn.
+	turn               chan struct{} // of capacity 1: taken by one goroutine at a time
+	coordinator, group *coordinator
+	id                 int64
+	epoch              int16
+	grouped            bool          // the group is in the open transaction
+	touched            bool          // the coordinator may know of the open transaction
+	repeats            atomic.Uint64 // requests that end a transaction which were sent again
 }
 
 // NewTransactional connects to the cluster, checks the checkpoint topic (and
@@ -132,59 +141,60 @@ func NewTransactional(ctx context.Context, cfg Config, tx TransactionConfig) (*T
 	}
 	w := newWire(s.Dial)
 	disarm := context.AfterFunc(ctx, w.cut)
-	t := &Transactional{settings: s, config: tx, born: time.Now()}
-	err = t.connect(w)
+	t := &Transactional{settings: s, config: tx, wire: w, born: time.Now(), turn: make(chan struct{}, 1)}
+	b, err := reach(s, w)
+	if err == nil {
+		err = t.connect(b)
+	}
 	if !disarm() {
 		err = errors.Join(ctx.Err(), err)
 	}
 	if err != nil {
 		w.cut()
-		if t.publisher != nil {
-			t.publisher.abandon()
+		if b != nil {
+			b.close()
 		}
+		t.hangUp()
 		return nil, err
 	}
-	t.publisher.start(func([]uint64) {})
+	p := t.publisher
+	p.start(func([]uint64) {}, t.join)
 	if !tx.faults.unwatched {
-		t.publisher.tasks.Go(t.watch)
+		p.tasks.Go(t.watch)
 	}
 	return t, nil
 }
 
 // connect does what NewTransactional promises, in the one order that is safe.
-func (t *Transactional) connect(w *wire) error {
-	s := t.settings
-	b, err := reach(s, w)
-	if err != nil {
+func (t *Transactional) connect(b *brokers) error {
+	s, w := t.settings, t.wire
+	if err := checkCheckpoint(b, w, s, t.config.Topic); err != nil {
 		return err
 	}
-	err = checkCheckpoint(b, w, s, t.config.Topic)
-	if err == nil {
-		err = t.findCoordinators(b, w)
-	}
-	if err != nil {
-		b.close()
+	d := transactionalDelivery(s, w, t.config)
+	t.coordinator = newCoordinator(s, d.config, sarama.CoordinatorTransaction, t.config.ID)
+	t.group = newCoordinator(s, d.config, sarama.CoordinatorGroup, t.config.Group)
+	if err := t.findCoordinators(w); err != nil {
 		return err
 	}
-	retried := func() { t.retries.Add(1) }
-	p, err := connect(s, w, b, transactionalConfig(s, w, t.config, retried, t.broken))
-	if err != nil {
-		return t.explainStart(err)
+	if err := t.initialize(); err != nil {
+		return t.explainStart(fmt.Errorf("get a producer id from %s: %w: %s", b.address, err, advise(err, s.MaxMessageBytes)))
 	}
-	p.transactional = true
+	p := newPublisher(s, w, b, d)
 	p.watcher.also = t.lookForTopic
 	t.publisher = p
-	producer := p.producer
-	t.producer.Store(&producer)
+	var err error
 	t.start, t.found, err = t.fetch()
 	return err
 }
 
-// broken reports whether sarama will refuse the commit, so that its retries
-// have no sense any more.
-func (t *Transactional) broken() bool {
-	producer := t.producer.Load()
-	return producer != nil && (*producer).TxnStatus()&sarama.ProducerTxnFlagInError != 0
+// hangUp closes the connections to coordinators. The turn is the caller's.
+func (t *Transactional) hangUp() {
+	for _, c := range []*coordinator{t.coordinator, t.group} {
+		if c != nil {
+			c.forget()
+		}
+	}
 }
 
 // Checkpoint returns the position of the last commit as it was when the
@@ -206,9 +216,7 @@ func (t *Transactional) Publish(ctx context.Context, ev Event) error {
 		return err
 	}
 	cost := r.cost // the record is not ours any more once it is sent
-	if err := t.begin(); err != nil {
-		return err
-	}
+	t.begin()
 	if err := p.send(ctx, r); err != nil {
 		return p.reason(err)
 	}
@@ -225,18 +233,15 @@ func (t *Transactional) Usable(ctx context.Context, ev Event) error {
 	return t.publisher.Usable(ctx, ev)
 }
 
-// begin opens a transaction, for sarama and for the watch. Nothing is sent.
-func (t *Transactional) begin() error {
+// begin opens a transaction. Nothing is sent.
+func (t *Transactional) begin() {
 	if t.begun {
-		return nil
-	}
-	if err := t.publisher.producer.BeginTxn(); err != nil {
-		t.publisher.fail(t.explain("begin a transaction", err))
-		return t.Err()
+		return
 	}
 	t.begun = true
+	t.number++
+	t.publisher.intake.become(producer{id: t.id, epoch: t.epoch, transaction: t.number})
 	t.opened.Store(int64(max(time.Since(t.born), 1)))
-	return nil
 }
 
 // Open describes the open transaction: how many events it holds, how much
@@ -263,7 +268,7 @@ func (t *Transactional) Err() error { return t.publisher.Err() }
 // [Publisher.Close] does. It never commits: an open transaction is aborted if
 // that takes no longer than two seconds, and else left to the next producer
 // with the same id, or to its timeout.
-func (t *Transactional) Close() error { return t.publisher.close(t.letGo) }
+func (t *Transactional) Close() error { return t.publisher.close(t.letGo, t.hangUp) }
 
 // watch fails the Transactional when a transaction has been open, or its end
 // under way, for longer than the coordinator bears. What is retried in vain

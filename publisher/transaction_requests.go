@@ -1,0 +1,189 @@
+package publisher
+
+import (
+	"context"
+	"slices"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/internal/backoff"
+)
+
+// Versions of the requests about transactions: those that Kafka 2.8 knows.
+const (
+	initVersion   = 4
+	joinVersion   = 3
+	offsetVersion = 3
+	endVersion    = 3
+)
+
+// inTurn runs fn beside the caller, when those before it have ended: one goroutine
+// at a time asks the coordinators. It ends with the wire, if not by itself.
+func (t *Transactional) inTurn(fn func()) {
+	t.publisher.tasks.Go(func() {
+		t.turn <- struct{}{}
+		defer func() { <-t.turn }()
+		fn()
+	})
+}
+
+// repeat asks a coordinator until it takes the request, or refuses it for good, or
+// the wire is cut. A request that is counted may do harm when an earlier try of it
+// arrives late.
+func (t *Transactional) repeat(c *coordinator, counted bool, fn func(*sarama.Broker) (sarama.KError, error)) error {
+	for try := 1; ; try++ {
+		err := c.ask(fn)
+		if err == nil || !passing(err) || try > transactionTries(t.config.Timeout) ||
+			!t.wire.pause(backoff.After(try, transactionBackoff, transactionCeiling)) {
+			return err
+		}
+		if counted {
+			t.repeats.Add(1)
+		}
+	}
+}
+
+// initialize gets the producer's id with a new epoch, which ends whatever another
+// producer with the same transactional id left open, and fences it.
+func (t *Transactional) initialize() error {
+	request := &sarama.InitProducerIDRequest{
+		Version: initVersion, TransactionalID: &t.config.ID, TransactionTimeout: t.config.Timeout,
+		ProducerID: -1, ProducerEpoch: -1,
+	}
+	return t.repeat(t.coordinator, false, func(conn *sarama.Broker) (sarama.KError, error) {
+		response, err := conn.InitProducerID(request)
+		if err != nil {
+			return 0, err
+		}
+		t.id, t.epoch = response.ProducerID, response.ProducerEpoch
+		return response.Err, nil
+	})
+}
+
+// join adds partitions to the open transaction, before anything is written there,
+// and then the group, of which the commit need not think any more.
+func (t *Transactional) join(partitions map[string][]int32) {
+	t.inTurn(func() {
+		t.touched = true
+		a := joinAnswer{}
+		a.err = t.repeat(t.coordinator, false, func(conn *sarama.Broker) (sarama.KError, error) {
+			response, err := conn.AddPartitionsToTxn(&sarama.AddPartitionsToTxnRequest{
+				Version: joinVersion, TransactionalID: t.config.ID, ProducerID: t.id, ProducerEpoch: t.epoch, TopicPartitions: partitions,
+			})
+			if err != nil {
+				return 0, err
+			}
+			var refusal sarama.KError
+			a.topic, refusal = refusalOf(response.Errors)
+			return refusal, nil
+		})
+		t.publisher.loop.joins <- a
+		if a.err != nil {
+			return
+		}
+		if err := t.addGroup(); err != nil && !t.publisher.closing() {
+			t.publisher.fail(t.explain("commit a transaction", err))
+		}
+	})
+}
+
+// joinAnswer is what became of adding partitions to the transaction.
+type joinAnswer struct {
+	topic string // whose partition was refused
+	err   error
+}
+
+// refusalOf returns the error of the partition that is to blame: the others are
+// answered OPERATION_NOT_ATTEMPTED then.
+func refusalOf(errors map[string][]*sarama.PartitionError) (topic string, refusal sarama.KError) {
+	for name, partitions := range errors {
+		for _, p := range partitions {
+			if p.Err != sarama.ErrNoError && (refusal == sarama.ErrNoError || refusal == sarama.ErrOperationNotAttempted) {
+				topic, refusal = name, p.Err
+			}
+		}
+	}
+	return topic, refusal
+}
+
+// addGroup adds the group to the open transaction, once.
+func (t *Transactional) addGroup() error {
+	if t.grouped {
+		return nil
+	}
+	t.touched = true
+	err := t.repeat(t.coordinator, true, func(conn *sarama.Broker) (sarama.KError, error) {
+		response, err := conn.AddOffsetsToTxn(&sarama.AddOffsetsToTxnRequest{
+			Version: offsetVersion, TransactionalID: t.config.ID, ProducerID: t.id, ProducerEpoch: t.epoch, GroupID: t.config.Group,
+		})
+		if err != nil {
+			return 0, err
+		}
+		return response.Err, nil
+	})
+	t.grouped = err == nil
+	return err
+}
+
+// commitOffset writes the position into the open transaction.
+func (t *Transactional) commitOffset(pos Position) error {
+	offset := &sarama.PartitionOffsetMetadata{Partition: checkpointPartition, Offset: int64(pos.Order), LeaderEpoch: -1, Metadata: &pos.Meta} //nolint:gosec // checked
+	return t.repeat(t.group, true, func(conn *sarama.Broker) (sarama.KError, error) {
+		response, err := conn.TxnOffsetCommit(&sarama.TxnOffsetCommitRequest{
+			Version: offsetVersion, TransactionalID: t.config.ID, GroupID: t.config.Group, ProducerID: t.id, ProducerEpoch: t.epoch,
+			GenerationID: -1, Topics: map[string][]*sarama.PartitionOffsetMetadata{t.config.Topic: {offset}},
+		})
+		if err != nil {
+			return 0, err
+		}
+		partitions := response.Topics[t.config.Topic]
+		i := slices.IndexFunc(partitions, func(p *sarama.PartitionError) bool { return p.Partition == checkpointPartition })
+		if i < 0 {
+			return 0, sarama.ErrIncompleteResponse
+		}
+		return partitions[i].Err, nil
+	})
+}
+
+// endTransaction commits or aborts what is open.
+func (t *Transactional) endTransaction(commit bool) error {
+	err := t.repeat(t.coordinator, true, func(conn *sarama.Broker) (sarama.KError, error) {
+		response, err := conn.EndTxn(&sarama.EndTxnRequest{
+			Version: endVersion, TransactionalID: t.config.ID, ProducerID: t.id, ProducerEpoch: t.epoch, TransactionResult: commit,
+		})
+		if err != nil {
+			return 0, err
+		}
+		return response.Err, nil
+	})
+	if err == nil {
+		t.grouped, t.touched = false, false
+	}
+	return err
+}
+
+// reinitialize gets a new epoch, and reads the checkpoint. The end of ctx, and Close,
+// cut the wire for it.
+func (t *Transactional) reinitialize(ctx context.Context) (found Position, err error) {
+	done := make(chan error, 1)
+	t.inTurn(func() {
+		err := t.initialize()
+		if err == nil {
+			found, _, err = t.fetch()
+		}
+		done <- err
+	})
+	quit, ended := t.publisher.quit, ctx.Done()
+	for {
+		select {
+		case <-quit:
+			t.wire.cut()
+			quit = nil
+		case <-ended:
+			t.wire.cut()
+			ended = nil
+		case err := <-done:
+			return found, err
+		}
+	}
+}
