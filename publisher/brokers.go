@@ -14,6 +14,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/internal/kafkaconf"
+	"github.com/onceward/onceward/publisher/internal/produce"
 )
 
 // Topic settings: what bounds a batch, and what an acknowledgement is worth.
@@ -75,7 +76,7 @@ func (b *brokers) ask(fn func(*sarama.Broker) error) error {
 }
 
 func (b *brokers) connect(address string) error {
-	conn, err := open(b.config, address)
+	conn, err := produce.Open(b.config, address)
 	if err != nil {
 		return err
 	}
@@ -146,8 +147,8 @@ func (b *brokers) describe(names []string) (*sarama.MetadataResponse, error) {
 }
 
 // locate returns the metadata of the named topics, for who leads their partitions.
-func (b *brokers) locate(topics map[string]bool) (*sarama.MetadataResponse, error) {
-	return b.metadata(sarama.NewMetadataRequest(b.config.Version, slices.Collect(maps.Keys(topics))))
+func (b *brokers) locate(topics []string) (*sarama.MetadataResponse, error) {
+	return b.metadata(sarama.NewMetadataRequest(b.config.Version, topics))
 }
 
 func (b *brokers) metadata(request *sarama.MetadataRequest) (*sarama.MetadataResponse, error) {

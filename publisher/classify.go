@@ -149,7 +149,7 @@ func advise(err error, maxMessageBytes int) string {
 func explain(r *pending, cause error, s *settings) error {
 	topic := r.topic.name
 	err := fmt.Errorf("%w: publish to topic %q partition %d: %w: %s",
-		ErrFailed, topic, r.partition, cause, advise(cause, s.MaxMessageBytes))
+		ErrFailed, topic, r.Partition, cause, advise(cause, s.MaxMessageBytes))
 	tooLarge := errors.Is(cause, sarama.ErrMessageSizeTooLarge) || errors.Is(cause, sarama.ErrMessageSetSizeTooLarge)
 	class := classify(cause)
 	switch {

@@ -8,6 +8,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/publisher/internal/produce"
 )
 
 // coordinatorTries bounds the questions for one coordinator, a pause of at most
@@ -20,12 +21,12 @@ const coordinatorTries = 60
 type coordinator struct {
 	brokers *brokers // are asked who it is
 	request sarama.FindCoordinatorRequest
-	link    link // to nobody while the address is empty
+	link    produce.Link // to nobody while the address is empty
 }
 
 func newCoordinator(s *settings, config *sarama.Config, kind sarama.CoordinatorType, key string) *coordinator {
 	return &coordinator{
-		brokers: &brokers{config: config, seeds: s.Brokers, cluster: s.Cluster}, link: link{config: config},
+		brokers: &brokers{config: config, seeds: s.Brokers, cluster: s.Cluster}, link: produce.Link{Config: config},
 		request: sarama.FindCoordinatorRequest{Version: 3, CoordinatorKey: key, CoordinatorType: kind},
 	}
 }
@@ -37,7 +38,7 @@ func (c *coordinator) ask(fn func(*sarama.Broker) (sarama.KError, error)) error 
 		return err
 	}
 	refusal := sarama.ErrNoError
-	err := c.link.do(func(conn *sarama.Broker) (err error) {
+	err := c.link.Do(func(conn *sarama.Broker) (err error) {
 		refusal, err = fn(conn)
 		return err
 	})
@@ -52,7 +53,7 @@ func (c *coordinator) ask(fn func(*sarama.Broker) (sarama.KError, error)) error 
 
 // find looks the coordinator up, unless it is known.
 func (c *coordinator) find() error {
-	if c.link.address != "" {
+	if c.link.Address != "" {
 		return nil
 	}
 	var response *sarama.FindCoordinatorResponse
@@ -65,15 +66,15 @@ func (c *coordinator) find() error {
 		err = response.Err
 	}
 	if err == nil {
-		c.link.address = response.Coordinator.Addr()
+		c.link.Address = response.Coordinator.Addr()
 	}
 	return err
 }
 
 // forget has the coordinator looked up anew.
 func (c *coordinator) forget() {
-	c.link.close()
-	c.link.address = ""
+	c.link.Close()
+	c.link.Address = ""
 }
 
 // findCoordinators waits until the transactional id and the group have a

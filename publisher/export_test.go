@@ -40,13 +40,13 @@ func WriteConfig(cfg Config, tx TransactionConfig) (*sarama.Config, sarama.Produ
 	w := newWire(s.Dial)
 	if tx.ID == "" {
 		d := idempotentDelivery(s, w)
-		return d.config, d.body(), nil
+		return d.Connection, d.Body(), nil
 	}
 	if tx, err = tx.resolve(); err != nil {
 		return nil, sarama.ProduceRequest{}, err
 	}
 	d := transactionalDelivery(s, w, tx)
-	return d.config, d.body(), nil
+	return d.Connection, d.Body(), nil
 }
 
 // Resolve validates a Config and returns it with its defaults.
@@ -78,15 +78,15 @@ func BuildStyled(ev Event, style string) (*sarama.ProducerMessage, error) {
 	if err := r.fill(ev, style); err != nil {
 		return nil, err
 	}
-	m := &sarama.ProducerMessage{Key: sarama.ByteEncoder(r.record.Key)}
-	if r.record.Value != nil {
-		m.Value = sarama.ByteEncoder(r.record.Value)
+	m := &sarama.ProducerMessage{Key: sarama.ByteEncoder(r.Kafka.Key)}
+	if r.Kafka.Value != nil {
+		m.Value = sarama.ByteEncoder(r.Kafka.Value)
 	}
-	for _, h := range r.record.Headers {
+	for _, h := range r.Kafka.Headers {
 		m.Headers = append(m.Headers, *h)
 	}
-	if want := m.ByteSize(2); r.bytes != want {
-		return nil, fmt.Errorf("estimated at %d bytes, sarama says %d", r.bytes, want)
+	if want := m.ByteSize(2); r.Bytes != want {
+		return nil, fmt.Errorf("estimated at %d bytes, sarama says %d", r.Bytes, want)
 	}
 	return m, nil
 }
@@ -117,7 +117,8 @@ func Explain(f Failure, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	r := &pending{id: f.ID, topic: &topic{name: "t"}, partition: 3}
+	r := &pending{id: f.ID, topic: &topic{name: "t"}}
+	r.Partition = 3
 	r.topic.state.Store(&topicState{limit: f.Limit, distrusted: f.Distrusted})
 	if f.Alone {
 		r.serial = new(atomic.Int64)
@@ -163,7 +164,10 @@ func NewDetached(cfg Config, partitions int32) (p *Publisher, stop func(), err e
 	if err != nil {
 		return nil, nil, err
 	}
-	p = newPublisher(s, newWire(s.Dial), new(brokers), delivery{})
+	w := newWire(s.Dial)
+	p = newPublisher(s, w, new(brokers), idempotentDelivery(s, w))
+	p.acknowledged = func([]uint64) {}
+	p.put = p.acked
 	stopped, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -171,15 +175,6 @@ func NewDetached(cfg Config, partitions int32) (p *Publisher, stop func(), err e
 			select {
 			case <-stopped:
 				return
-			case <-p.intake.wake:
-				first, _, _ := p.intake.take(func(int64) bool { return true })
-				for r := first; r != nil; {
-					following, cost := r.next, r.cost
-					r.end()
-					p.records.put(r)
-					p.inflight.done(1, cost)
-					r = following
-				}
 			case q := <-p.watcher.questions:
 				q.topic.state.Store(&topicState{partitions: partitions})
 				close(q.answered)
@@ -251,7 +246,7 @@ func (g Group) Checkpoint(tx TransactionConfig) (Position, bool, error) {
 }
 
 // Find looks the coordinator up, unless it is known, and returns its address.
-func (g Group) Find() (string, error) { err := g.find(); return g.link.address, err }
+func (g Group) Find() (string, error) { err := g.find(); return g.link.Address, err }
 
 // Forget has the coordinator looked up again.
 func (g Group) Forget() { g.forget() }

@@ -25,9 +25,6 @@ func newInflight(nudge func()) *inflight {
 // empty reports whether everything has ended.
 func (f *inflight) empty() bool { return f.events.Load() == 0 }
 
-// awaited reports whether somebody waits.
-func (f *inflight) awaited() bool { return f.waiting.Load() > 0 }
-
 func (f *inflight) add(bytes int64) {
 	f.bytes.Add(bytes)
 	f.events.Add(1)

@@ -67,7 +67,7 @@ func (t *Transactional) fetch() (Position, bool, error) {
 // fetchOffset asks the group's coordinator once.
 func fetchOffset(group *coordinator, tx TransactionConfig) (pos Position, found bool, err error) {
 	if !tx.faults.unprobed {
-		if err := group.ask(func(conn *sarama.Broker) (sarama.KError, error) { return probe(conn, group.link.config, tx) }); err != nil {
+		if err := group.ask(func(conn *sarama.Broker) (sarama.KError, error) { return probe(conn, group.link.Config, tx) }); err != nil {
 			return Position{}, false, err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/onceward/onceward/publisher/internal/produce"
 	"github.com/onceward/onceward/record"
 )
 
@@ -65,8 +66,8 @@ func (p *placer) ready(ctx context.Context, r *pending, ev Event, t *topic, stat
 	if err := p.fit(ctx, r, t, state, ev.Again); err != nil {
 		return err
 	}
-	r.topic = t
-	r.partition = Partition(r.record.Key, t.partitions)
+	r.topic, r.Topic = t, &t.route
+	r.Partition = Partition(r.Kafka.Key, t.partitions)
 	if t.serial != nil {
 		return p.awaitTurn(ctx, r)
 	}
@@ -130,7 +131,7 @@ func (p *placer) topicOf(name string) *topic {
 	}
 	t := p.watcher.find(name)
 	if t == nil {
-		t = &topic{name: name, partitions: p.settings.Memory.count(name)}
+		t = &topic{name: name, route: produce.Topic{Name: name}, partitions: p.settings.Memory.count(name)}
 	}
 	p.topics[name] = t
 	return t
@@ -240,7 +241,7 @@ func (p *placer) fit(ctx context.Context, r *pending, t *topic, state *topicStat
 // awaitTurn waits until the record's partition has nothing in flight, so that
 // it gets a batch of its own.
 func (p *placer) awaitTurn(ctx context.Context, r *pending) error {
-	inFlight := &r.topic.serial[r.partition]
-	r.serial = inFlight
+	inFlight := &r.topic.serial[r.Partition]
+	r.serial, r.Alone = inFlight, true
 	return p.inflight.wait(ctx, p.failed, p.quit, func() bool { return inFlight.Load() == 0 })
 }

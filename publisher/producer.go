@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/publisher/internal/produce"
 )
 
 const (
@@ -24,18 +26,21 @@ const (
 type Publisher struct {
 	settings *settings
 	wire     *wire
-	delivery delivery
 	watcher  *watcher
 	inflight *inflight
-	intake   *intake
 	records  *pendings
-	loop     *loop
+	loop     *produce.Loop
+	put      func(*produce.Record) // the loop's
+	search   *brokers              // for leaders; the loop's
 	// transactional: an epoch that is not the newest means a rival, where
 	// without transactions it means that the broker has forgotten us.
 	transactional bool
 
 	handover sync.Mutex // held by Publish; what follows belongs to it
 	placer   *placer
+
+	acknowledged func(tags []uint64) // called by the loop's goroutine, as what it calls
+	tags         []uint64
 
 	failed   chan struct{}
 	failOnce sync.Once
@@ -82,7 +87,7 @@ func New(ctx context.Context, cfg Config, acknowledged func(tags []uint64)) (*Pu
 		}
 		return nil, err
 	}
-	p.start(acknowledged, nil)
+	p.start(acknowledged)
 	return p, nil
 }
 
@@ -113,7 +118,7 @@ func connect(s *settings, w *wire, b *brokers) (*Publisher, error) {
 		return nil, fmt.Errorf("get a producer id from %s: %w: %s", b.address, err, advise(err, s.MaxMessageBytes))
 	}
 	p := newPublisher(s, w, b, idempotentDelivery(s, w))
-	p.intake.become(id)
+	p.loop.Become(id)
 	return p, nil
 }
 
@@ -121,7 +126,7 @@ func connect(s *settings, w *wire, b *brokers) (*Publisher, error) {
 const idTries = 10
 
 // firstProducer gets a producer's id without transactions.
-func firstProducer(b *brokers, w *wire) (producer, error) {
+func firstProducer(b *brokers, w *wire) (produce.Producer, error) {
 	request := &sarama.InitProducerIDRequest{Version: initVersion, ProducerID: -1, ProducerEpoch: -1}
 	for try := 1; ; try++ {
 		var response *sarama.InitProducerIDResponse
@@ -130,24 +135,36 @@ func firstProducer(b *brokers, w *wire) (producer, error) {
 			return err
 		})
 		if err == nil && response.Err == sarama.ErrNoError {
-			return producer{id: response.ProducerID, epoch: response.ProducerEpoch}, nil
+			return produce.Producer{ID: response.ProducerID, Epoch: response.ProducerEpoch}, nil
 		}
 		if err == nil {
 			err = response.Err
 		}
 		if !passing(err) || try > idTries || !w.pause(produceBackoff) {
-			return producer{}, err
+			return produce.Producer{}, err
 		}
 	}
 }
 
 // newPublisher assembles a publisher that takes b over. Nothing runs yet.
-func newPublisher(s *settings, w *wire, b *brokers, d delivery) *Publisher {
+func newPublisher(s *settings, w *wire, b *brokers, d produce.Config) *Publisher {
 	p := &Publisher{
-		settings: s, wire: w, delivery: d, intake: newIntake(), records: new(pendings), transactional: d.id != nil,
-		failed: make(chan struct{}), quit: make(chan struct{}),
+		settings: s, wire: w, records: new(pendings), transactional: d.TransactionalID != nil,
+		tags: make([]uint64, 0, ackBatch), failed: make(chan struct{}), quit: make(chan struct{}),
 	}
-	p.inflight = newInflight(p.intake.nudge)
+	search := lookupConfig(s, w)
+	search.Net.ReadTimeout = min(lookupTimeout, d.Connection.Net.ReadTimeout)
+	p.search = &brokers{config: search, seeds: s.Brokers, learned: slices.Clone(b.learned), cluster: s.Cluster}
+	d.Locate = func(topics []string) (*sarama.MetadataResponse, error) {
+		response, err := p.search.locate(topics)
+		w.refuse(err)
+		return response, err
+	}
+	d.Acked, d.Failed = p.acked, p.giveUp
+	d.Hurried = func() bool { return p.inflight.waiting.Load() > 0 }
+	p.loop = produce.New(d)
+	p.put = p.loop.Put
+	p.inflight = newInflight(p.loop.Nudge)
 	p.watcher = &watcher{
 		settings: s, wire: w, brokers: b,
 		questions: make(chan question), tasks: &p.tasks,
@@ -159,37 +176,13 @@ func newPublisher(s *settings, w *wire, b *brokers, d delivery) *Publisher {
 	return p
 }
 
-// start starts the goroutines. Join adds partitions to a transaction, and answers
-// on the loop's channel; nil without transactions.
-func (p *Publisher) start(acknowledged func(tags []uint64), join func(partitions map[string][]int32)) {
-	s := p.settings
-	search := lookupConfig(s, p.wire)
-	search.Net.ReadTimeout = min(lookupTimeout, p.delivery.config.Net.ReadTimeout)
-	p.loop = &loop{
-		window: window{
-			limit: batchLimit(s.MaxMessageBytes), codec: s.compression, patience: p.delivery.patience,
-			transactional: p.transactional, couriers: make(map[string]*courier), hire: p.hire,
-		},
-		publisher: p, intake: p.intake, body: p.delivery.body(), acknowledged: acknowledged,
-		answers: make(chan answer), join: join, joins: make(chan joinAnswer, 1),
-		leaders: &leaders{
-			brokers: &brokers{config: search, seeds: s.Brokers, learned: slices.Clone(p.watcher.brokers.learned), cluster: s.Cluster},
-			wire:    p.wire, topics: make(chan map[string]bool, 1), found: make(chan found, 1),
-		},
-	}
-	p.tasks.Go(p.loop.leaders.run)
-	p.tasks.Go(p.loop.run)
+func (p *Publisher) start(acknowledged func(tags []uint64)) {
+	p.acknowledged = acknowledged
+	p.tasks.Go(func() {
+		defer p.search.close()
+		p.loop.Run()
+	})
 	p.tasks.Go(p.watcher.run)
-}
-
-// hire starts a courier to an address.
-func (p *Publisher) hire(address string) *courier {
-	c := &courier{
-		link: link{config: p.delivery.config, address: address}, wire: p.wire,
-		requests: make(chan carried, 1), answers: p.loop.answers,
-	}
-	p.tasks.Go(c.run)
-	return c
 }
 
 // Publish hands an event over to the producer. It blocks while MaxInFlightBytes
@@ -242,18 +235,18 @@ func (p *Publisher) accept(ctx context.Context, ev Event) (*pending, error) {
 // send waits for room and hands the record to the loop. It is counted before,
 // because its acknowledgement may come before that returns.
 func (p *Publisher) send(ctx context.Context, r *pending) error {
-	if p.inflight.bytes.Load()+r.cost > p.settings.MaxInFlightBytes {
+	if p.inflight.bytes.Load()+r.Cost > p.settings.MaxInFlightBytes {
 		room := func() bool {
 			used := p.inflight.bytes.Load()
-			return used == 0 || used+r.cost <= p.settings.MaxInFlightBytes
+			return used == 0 || used+r.Cost <= p.settings.MaxInFlightBytes
 		}
 		if err := p.inflight.wait(ctx, p.failed, p.quit, room); err != nil {
 			return err
 		}
 	}
-	p.inflight.add(r.cost)
+	p.inflight.add(r.Cost)
 	r.begin()
-	p.intake.put(r)
+	p.put(&r.Record)
 	return nil
 }
 
@@ -288,7 +281,7 @@ func (p *Publisher) Flush(ctx context.Context) error {
 // connections are cut, and what is left counts as not published. Whatever is
 // acknowledged meanwhile is still reported, and nothing after Close returns.
 //
-// The error, which does not match [ErrFailed], says that sarama did not end
+// The error, which does not match [ErrFailed], says that the Kafka client did not end
 // within ten seconds more; its goroutines are then lost. Calls after the first
 // wait for it and return the same.
 func (p *Publisher) Close() error { return p.close(func() {}, func() {}) }

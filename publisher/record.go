@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/publisher/internal/produce"
 	"github.com/onceward/onceward/record"
 )
 
@@ -37,8 +38,6 @@ const (
 	// inlineHeaders is how many headers fit into a record without a second
 	// allocation: the seven of the contract and three of the user's.
 	inlineHeaders = 10
-	// batchOverhead is the size of a record batch without its records.
-	batchOverhead = 61
 	// recordOverhead and headerOverhead are the most that lengths and deltas of
 	// a record, and lengths of a header, take in a batch.
 	recordOverhead = 5*binary.MaxVarintLen32 + binary.MaxVarintLen64 + 1
@@ -51,17 +50,19 @@ const (
 // pending is one event between Publish and its acknowledgement, in a single
 // allocation, which the next event takes over.
 type pending struct {
-	record    sarama.Record
-	next      *pending // in whatever chain it is
-	tag       uint64
-	id        uuid.UUID // of the row, or of the replay
-	topic     *topic
-	partition int32
-	serial    *atomic.Int64 // records in flight in the topic's partition, when no batch is shared
-	bytes     int           // that it takes in a batch, at most
-	cost      int64         // bytes of memory it accounts for while in flight
-	headers   [inlineHeaders]sarama.RecordHeader
-	pointers  [inlineHeaders]*sarama.RecordHeader
+	produce.Record
+	tag      uint64
+	id       uuid.UUID // of the row, or of the replay
+	topic    *topic
+	serial   *atomic.Int64 // records in flight in the topic's partition, when no batch is shared
+	headers  [inlineHeaders]sarama.RecordHeader
+	pointers [inlineHeaders]*sarama.RecordHeader
+}
+
+// pendingOf returns the event of a record. There are no other records.
+func pendingOf(r *produce.Record) *pending {
+	p, _ := r.Owner.(*pending)
+	return p
 }
 
 // pendings keeps records that have ended for those to come. Its zero value is
@@ -87,10 +88,10 @@ func (p *pendings) put(r *pending) {
 // retention, as the event time of a replay may be.
 func (r *pending) fill(ev Event, style string) error {
 	row := ev.Row
-	r.tag, r.id = ev.Tag, row.ID
-	r.record.Key, r.record.Value = row.AggregateID, row.Payload // no payload: a tombstone
-	if r.record.Key == nil {
-		r.record.Key = []byte{} // the empty key is a key; nil would have no order
+	r.Owner, r.tag, r.id = r, ev.Tag, row.ID
+	r.Kafka.Key, r.Kafka.Value = row.AggregateID, row.Payload // no payload: a tombstone
+	if r.Kafka.Key == nil {
+		r.Kafka.Key = []byte{} // the empty key is a key; nil would have no order
 	}
 	published := record.Copy{Row: row, Position: ev.Position, RepairID: ev.RepairID}
 	if ev.Replay != nil {
@@ -103,13 +104,13 @@ func (r *pending) fill(ev Event, style string) error {
 	if err != nil {
 		return err
 	}
-	r.bytes = recordOverhead + len(r.record.Key) + len(r.record.Value)
-	r.record.Headers = r.pointers[:0]
+	r.Bytes = recordOverhead + len(r.Kafka.Key) + len(r.Kafka.Value)
+	r.Kafka.Headers = r.pointers[:0]
 	for i := range headers {
-		r.record.Headers = append(r.record.Headers, &headers[i])
-		r.bytes += headerOverhead + len(headers[i].Key) + len(headers[i].Value)
+		r.Kafka.Headers = append(r.Kafka.Headers, &headers[i])
+		r.Bytes += headerOverhead + len(headers[i].Key) + len(headers[i].Value)
 	}
-	r.cost = int64(r.bytes) + int64(unsafe.Sizeof(*r)) + companions
+	r.Cost = int64(r.Bytes) + int64(unsafe.Sizeof(*r)) + companions
 	return nil
 }
 
@@ -120,7 +121,7 @@ func batchLimit(maxBytes int) int { return maxBytes - maxBytes/1024 - 128 }
 
 // size is how many bytes a batch of this record alone has at most, before
 // compression.
-func (r *pending) size() int { return r.bytes + batchOverhead }
+func (r *pending) size() int { return r.Bytes + produce.BatchOverhead }
 
 // checkSize refuses a record that does not fit into a batch of its own. It must
 // be seen before the record is handed over: the broker would refuse the whole

@@ -8,6 +8,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/internal/kafkaconf"
+	"github.com/onceward/onceward/publisher/internal/produce"
 )
 
 const (
@@ -15,9 +16,6 @@ const (
 	// ackTimeout is how long a leader waits for its followers. Below
 	// netTimeout, so that the broker's answer comes before we give up on it.
 	ackTimeout = 15 * time.Second
-	// produceVersion is the version of produce requests: the last before those
-	// for which sarama encodes each batch twice to know its length.
-	produceVersion = 8
 	// produceTries × the longest backoff is about 2.7 hours. Brokers keep what a
 	// producer wrote last, by which they know a batch again, for a day.
 	produceTries   = 1000
@@ -32,46 +30,37 @@ const (
 	transactionCeiling = time.Second
 )
 
-// delivery is how records get to the brokers.
-type delivery struct {
-	config   *sarama.Config // of connections on which something is written
-	timeout  time.Duration  // for which a leader waits for its followers
-	patience patience
-	id       *string // the transactional one
-}
-
-// idempotentDelivery is that without transactions.
-func idempotentDelivery(s *settings, w *wire) delivery {
-	d := delivery{config: writeConfig(s, w), timeout: ackTimeout, patience: patience{produceTries, produceBackoff, produceCeiling}}
+// idempotentDelivery is how records get to the brokers without transactions.
+func idempotentDelivery(s *settings, w *wire) produce.Config {
+	d := delivery(s, w)
+	d.AckTimeout, d.Patience = ackTimeout, produce.Patience{Tries: produceTries, First: produceBackoff, Ceiling: produceCeiling}
 	if s.faults.resend {
-		d.patience.tries = 1
+		d.Patience.Tries = 1
 	}
 	return d
 }
 
 // transactionalDelivery is that with transactions. All of it ends with the
 // transaction's timeout, which the watch keeps.
-func transactionalDelivery(s *settings, w *wire, tx TransactionConfig) delivery {
-	d := delivery{config: writeConfig(s, w), id: &tx.ID}
-	d.config.Net.ReadTimeout = answerTimeout(tx.Timeout)
-	d.config.Net.WriteTimeout = d.config.Net.ReadTimeout
-	d.timeout = d.config.Net.ReadTimeout / 2
-	d.patience = patience{transactionTries(tx.Timeout), produceBackoff, transactionCeiling}
+func transactionalDelivery(s *settings, w *wire, tx TransactionConfig) produce.Config {
+	d := delivery(s, w)
+	d.TransactionalID = &tx.ID
+	d.Connection.Net.ReadTimeout = answerTimeout(tx.Timeout)
+	d.Connection.Net.WriteTimeout = d.Connection.Net.ReadTimeout
+	d.AckTimeout = d.Connection.Net.ReadTimeout / 2
+	d.Patience = produce.Patience{Tries: transactionTries(tx.Timeout), First: produceBackoff, Ceiling: transactionCeiling}
 	return d
+}
+
+func delivery(s *settings, w *wire) produce.Config {
+	return produce.Config{
+		Connection: writeConfig(s, w), BatchBytes: batchLimit(s.MaxMessageBytes), Compression: s.compression,
+		Down: w.down, Resend: s.faults.resend,
+	}
 }
 
 // transactionTries is more than there is time for.
 func transactionTries(timeout time.Duration) int { return int(timeout/transactionCeiling) + 10 }
-
-// body is what every produce request has.
-func (d delivery) body() sarama.ProduceRequest {
-	return sarama.ProduceRequest{
-		TransactionalID: d.id,
-		RequiredAcks:    sarama.WaitForAll,               // less is the leader alone, whose crash loses acknowledged events
-		Timeout:         int32(d.timeout.Milliseconds()), //nolint:gosec // at most netTimeout
-		Version:         produceVersion,
-	}
-}
 
 // writeConfig builds the sarama configuration of connections on which something is
 // written.

@@ -3,12 +3,15 @@ package publisher
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/onceward/onceward/publisher/internal/produce"
 )
 
 // topic is a topic that some row leads to.
 type topic struct {
 	name     string
 	state    atomic.Pointer[topicState] // nil until it was looked up
+	route    produce.Topic              // its records' way
 	inFlight atomic.Int64               // records handed over and not ended
 	ended    atomic.Uint64              // records that have ended, ever
 
@@ -16,8 +19,6 @@ type topic struct {
 	// what is in flight ends.
 	partitions int32          // the count by which keys are placed now
 	serial     []atomic.Int64 // records in flight by partition; nil unless narrow
-
-	lanes []*lane // by partition; the loop's
 
 	seen uint64 // ended, at the watcher's last look for stalls; the watcher's
 	gone bool   // forgotten before it was usable, under the watcher's lock

@@ -10,6 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/publisher/internal/produce"
 )
 
 // Defaults of [TransactionConfig].
@@ -158,7 +159,7 @@ func NewTransactional(ctx context.Context, cfg Config, tx TransactionConfig) (*T
 		return nil, err
 	}
 	p := t.publisher
-	p.start(func([]uint64) {}, t.join)
+	p.start(func([]uint64) {})
 	if !tx.faults.unwatched {
 		p.tasks.Go(t.watch)
 	}
@@ -172,8 +173,9 @@ func (t *Transactional) connect(b *brokers) error {
 		return err
 	}
 	d := transactionalDelivery(s, w, t.config)
-	t.coordinator = newCoordinator(s, d.config, sarama.CoordinatorTransaction, t.config.ID)
-	t.group = newCoordinator(s, d.config, sarama.CoordinatorGroup, t.config.Group)
+	d.Join = t.join
+	t.coordinator = newCoordinator(s, d.Connection, sarama.CoordinatorTransaction, t.config.ID)
+	t.group = newCoordinator(s, d.Connection, sarama.CoordinatorGroup, t.config.Group)
 	if err := t.findCoordinators(w); err != nil {
 		return err
 	}
@@ -215,7 +217,7 @@ func (t *Transactional) Publish(ctx context.Context, ev Event) error {
 	if err != nil {
 		return err
 	}
-	cost := r.cost // the record is not ours any more once it is sent
+	cost := r.Cost // the record is not ours any more once it is sent
 	t.begin()
 	if err := p.send(ctx, r); err != nil {
 		return p.reason(err)
@@ -240,7 +242,7 @@ func (t *Transactional) begin() {
 	}
 	t.begun = true
 	t.number++
-	t.publisher.intake.become(producer{id: t.id, epoch: t.epoch, transaction: t.number})
+	t.publisher.loop.Become(produce.Producer{ID: t.id, Epoch: t.epoch, Transaction: t.number})
 	t.opened.Store(int64(max(time.Since(t.born), 1)))
 }
 

@@ -65,8 +65,8 @@ func (t *Transactional) initialize() error {
 func (t *Transactional) join(partitions map[string][]int32) {
 	t.inTurn(func() {
 		t.touched = true
-		a := joinAnswer{}
-		a.err = t.repeat(t.coordinator, false, func(conn *sarama.Broker) (sarama.KError, error) {
+		var topic string
+		err := t.repeat(t.coordinator, false, func(conn *sarama.Broker) (sarama.KError, error) {
 			response, err := conn.AddPartitionsToTxn(&sarama.AddPartitionsToTxnRequest{
 				Version: joinVersion, TransactionalID: t.config.ID, ProducerID: t.id, ProducerEpoch: t.epoch, TopicPartitions: partitions,
 			})
@@ -74,23 +74,17 @@ func (t *Transactional) join(partitions map[string][]int32) {
 				return 0, err
 			}
 			var refusal sarama.KError
-			a.topic, refusal = refusalOf(response.Errors)
+			topic, refusal = refusalOf(response.Errors)
 			return refusal, nil
 		})
-		t.publisher.loop.joins <- a
-		if a.err != nil {
+		t.publisher.loop.Joined(topic, err)
+		if err != nil {
 			return
 		}
 		if err := t.addGroup(); err != nil && !t.publisher.closing() {
 			t.publisher.fail(t.explain("commit a transaction", err))
 		}
 	})
-}
-
-// joinAnswer is what became of adding partitions to the transaction.
-type joinAnswer struct {
-	topic string // whose partition was refused
-	err   error
 }
 
 // refusalOf returns the error of the partition that is to blame: the others are

@@ -1,4 +1,4 @@
-package publisher
+package produce
 
 import (
 	"math"
@@ -7,14 +7,14 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// producer is who writes: by id, epoch and sequence a broker drops what it has
+// Producer is who writes: by id, epoch and sequence a broker drops what it has
 // already. It is a value.
-type producer struct {
-	id    int64
-	epoch int16
-	// transaction is the one that records belong to, counted from 1; 0 without
+type Producer struct {
+	ID    int64
+	Epoch int16
+	// Transaction is the one that records belong to, counted from 1; 0 without
 	// transactions.
-	transaction uint64
+	Transaction uint64
 }
 
 // laneState says in which list a lane is.
@@ -35,13 +35,13 @@ const (
 // producer and sequence, until a broker has said what became of it, and nothing
 // behind it is numbered before. It is pure.
 type lane struct {
-	topic     *topic
+	topic     *Topic
 	partition int32
 
-	first, last *pending // in no batch yet
+	first, last *Record // in no batch yet
 	batch       batch
 
-	producer producer // whose sequence, and in whose transaction it is
+	producer Producer // whose sequence, and in whose transaction it is
 	sequence int32    // of the next batch's first record
 
 	state  laneState
@@ -55,13 +55,13 @@ type lane struct {
 // batch is what is sent of a lane.
 type batch struct {
 	encoded sarama.RecordBatch // sarama keeps the bytes in it once they are compressed
-	first   *pending           // of its records, in a chain of their own
+	first   *Record            // of its records, in a chain of their own
 	count   int                // 0: there is no batch
 	bytes   int                // estimated, before compression
 }
 
 // add appends a record.
-func (l *lane) add(r *pending) {
+func (l *lane) add(r *Record) {
 	r.next = nil
 	if l.first == nil {
 		l.first = r
@@ -75,7 +75,7 @@ func (l *lane) add(r *pending) {
 func (l *lane) waits() bool { return l.batch.count > 0 || l.first != nil }
 
 // head returns the record that is to end first.
-func (l *lane) head() *pending {
+func (l *lane) head() *Record {
 	if l.batch.count > 0 {
 		return l.batch.first
 	}
@@ -83,8 +83,8 @@ func (l *lane) head() *pending {
 }
 
 // join makes the lane one of this producer's. A new id or epoch counts anew.
-func (l *lane) join(p producer) {
-	if l.producer.id != p.id || l.producer.epoch != p.epoch {
+func (l *lane) join(p Producer) {
+	if l.producer.ID != p.ID || l.producer.Epoch != p.Epoch {
 		l.sequence = 0
 	}
 	l.producer = p
@@ -99,15 +99,15 @@ const tiny = 1 << 10
 func (l *lane) build(limit int, codec sarama.CompressionCodec, transactional bool, now time.Time) {
 	b := &l.batch
 	records := b.encoded.Records[:0]
-	b.first, b.bytes = l.first, batchOverhead
-	var end *pending
+	b.first, b.bytes = l.first, BatchOverhead
+	var end *Record
 	for r := l.first; r != nil; r = r.next {
-		if end != nil && (b.bytes+r.bytes > limit || r.serial != nil || end.serial != nil) {
+		if end != nil && (b.bytes+r.Bytes > limit || r.Alone || end.Alone) {
 			break
 		}
-		r.record.OffsetDelta = int64(len(records))
-		records = append(records, &r.record)
-		b.bytes += r.bytes
+		r.Kafka.OffsetDelta = int64(len(records))
+		records = append(records, &r.Kafka)
+		b.bytes += r.Bytes
 		end = r
 	}
 	if l.first = end.next; l.first == nil {
@@ -121,7 +121,7 @@ func (l *lane) build(limit int, codec sarama.CompressionCodec, transactional boo
 	b.encoded = sarama.RecordBatch{
 		Version: 2, Codec: codec, CompressionLevel: sarama.CompressionLevelDefault,
 		FirstTimestamp: now, MaxTimestamp: now, LastOffsetDelta: int32(b.count - 1), //nolint:gosec // bounded by the batch's bytes
-		ProducerID: l.producer.id, ProducerEpoch: l.producer.epoch, FirstSequence: l.sequence,
+		ProducerID: l.producer.ID, ProducerEpoch: l.producer.Epoch, FirstSequence: l.sequence,
 		IsTransactional: transactional, Records: records,
 	}
 	l.sequence = after(l.sequence, b.count)
@@ -131,7 +131,7 @@ func (l *lane) build(limit int, codec sarama.CompressionCodec, transactional boo
 func after(sequence int32, n int) int32 { return int32((int64(sequence) + int64(n)) & math.MaxInt32) }
 
 // end takes the batch off, and returns its records.
-func (l *lane) end() (first *pending) {
+func (l *lane) end() (first *Record) {
 	first = l.batch.first
 	clear(l.batch.encoded.Records) // they go on to be others
 	l.batch = batch{encoded: sarama.RecordBatch{Records: l.batch.encoded.Records[:0]}}

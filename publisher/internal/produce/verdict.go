@@ -1,4 +1,4 @@
-package publisher
+package produce
 
 import (
 	"errors"
@@ -30,7 +30,7 @@ func judgeAnswer(a answer, l *lane) (v verdict, cause error) {
 	if a.err != nil {
 		return judgeLoss(a.err), a.err
 	}
-	block := a.response.GetBlock(l.topic.name, l.partition)
+	block := a.response.GetBlock(l.topic.Name, l.partition)
 	if block == nil {
 		return verdictLost, sarama.ErrIncompleteResponse
 	}

@@ -1,4 +1,4 @@
-package publisher
+package produce
 
 import (
 	"time"
@@ -16,10 +16,11 @@ const (
 	leastRoom = requestBytes / 16
 )
 
-// patience is how often a batch is sent again, and after which pauses.
-type patience struct {
-	tries          int
-	first, ceiling time.Duration
+// Patience is how often a batch is sent again, and after which pauses: they double
+// from First to Ceiling.
+type Patience struct {
+	Tries          int
+	First, Ceiling time.Duration
 }
 
 // window is everything that was handed over and has not ended: each lane is in one
@@ -28,9 +29,9 @@ type patience struct {
 type window struct {
 	limit         int // of a batch, estimated
 	codec         sarama.CompressionCodec
-	patience      patience
+	patience      Patience
 	transactional bool
-	producer      producer
+	producer      Producer
 
 	joining, seeking []*lane
 	couriers         map[string]*courier           // by address
@@ -38,7 +39,7 @@ type window struct {
 }
 
 // lane returns the lane of a topic's partition.
-func (w *window) lane(t *topic, partition int32) *lane {
+func (w *window) lane(t *Topic, partition int32) *lane {
 	for int(partition) >= len(t.lanes) {
 		t.lanes = append(t.lanes, nil)
 	}
@@ -51,8 +52,8 @@ func (w *window) lane(t *topic, partition int32) *lane {
 }
 
 // add takes a record in.
-func (w *window) add(r *pending) {
-	l := w.lane(r.topic, r.partition)
+func (w *window) add(r *Record) {
+	l := w.lane(r.Topic, r.Partition)
 	l.add(r)
 	if l.state == laneIdle {
 		w.place(l)
@@ -121,7 +122,7 @@ func earliest(a, b time.Time) time.Time {
 }
 
 // acked ends a lane's batch, and returns its records.
-func (w *window) acked(l *lane) *pending {
+func (w *window) acked(l *lane) *Record {
 	first := l.end()
 	w.place(l)
 	return first
@@ -131,11 +132,11 @@ func (w *window) acked(l *lane) *pending {
 // false when that was tried often enough. A lost connection is tried anew at once:
 // it may have been an old one.
 func (w *window) again(l *lane, lost bool, now time.Time) bool {
-	if l.tries++; l.tries > w.patience.tries {
+	if l.tries++; l.tries > w.patience.Tries {
 		return false
 	}
 	if l.tries > 1 || !lost {
-		l.due = now.Add(backoff.After(l.tries, w.patience.first, w.patience.ceiling))
+		l.due = now.Add(backoff.After(l.tries, w.patience.First, w.patience.Ceiling))
 	}
 	l.leader = nil
 	w.place(l)
@@ -161,7 +162,7 @@ func (w *window) wanted(now time.Time) (topics map[string]bool, next time.Time) 
 		if topics == nil {
 			topics = make(map[string]bool)
 		}
-		topics[l.topic.name] = true
+		topics[l.topic.Name] = true
 	}
 	return topics, next
 }
@@ -172,7 +173,7 @@ func (w *window) found(f found, now time.Time) (lost *lane, why error) {
 	seeking := w.seeking
 	w.seeking = nil
 	for _, l := range seeking {
-		leaders, asked := f.topics[l.topic.name]
+		leaders, asked := f.topics[l.topic.Name]
 		switch {
 		case !asked:
 			w.seeking = append(w.seeking, l)

@@ -1,7 +1,9 @@
-package publisher
+package produce
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -12,13 +14,12 @@ const (
 	metadataCeiling = 5 * time.Second
 )
 
-// leaders looks up who leads the partitions of topics, beside the loop and on a
-// connection of its own, so that one that does not answer holds nobody up.
+// leaders looks up who leads the partitions of topics, beside the loop, so that a
+// broker that does not answer holds nobody up.
 type leaders struct {
-	brokers *brokers
-	wire    *wire
-	topics  chan map[string]bool // of capacity 1; closed by the loop
-	found   chan found           // of capacity 1
+	locate func(topics []string) (*sarama.MetadataResponse, error)
+	topics chan map[string]bool // of capacity 1; closed by the loop
+	found  chan found           // of capacity 1
 }
 
 // found is what was answered.
@@ -42,14 +43,12 @@ func (l led) address(partition int32) string {
 
 // run answers each question of the loop, one at a time.
 func (l *leaders) run() {
-	defer l.brokers.close()
 	for topics := range l.topics {
 		f := found{topics: make(map[string]led, len(topics))}
 		for name := range topics {
 			f.topics[name] = led{}
 		}
-		response, err := l.brokers.locate(topics)
-		l.wire.refuse(err)
+		response, err := l.locate(slices.Collect(maps.Keys(topics)))
 		if f.err = err; err == nil {
 			f.read(response)
 		}

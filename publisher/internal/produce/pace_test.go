@@ -1,4 +1,4 @@
-package publisher
+package produce
 
 import (
 	"testing"
@@ -43,7 +43,7 @@ func TestIntakeWakesTheLoopSparingly(t *testing.T) {
 			return false
 		}
 	}
-	put := func(cost int64) { in.put(&pending{cost: cost}) }
+	put := func(cost int64) { in.put(&Record{Cost: cost}) }
 	refuse, admit := func(int64) bool { return false }, func(int64) bool { return true }
 	put(1)
 	require.True(t, woken())
@@ -58,10 +58,10 @@ func TestIntakeWakesTheLoopSparingly(t *testing.T) {
 	require.True(t, woken(), "it is much")
 	put(paceBytes)
 	require.False(t, woken())
-	in.become(producer{id: 7})
+	in.become(Producer{ID: 7})
 	first, p, later := in.take(admit)
 	require.False(t, later)
-	require.EqualValues(t, 7, p.id)
+	require.EqualValues(t, 7, p.ID)
 	n := 0
 	for ; first != nil; first = first.next {
 		n++

@@ -1,23 +1,23 @@
-package publisher
+package produce
 
 import "sync"
 
-// intake is where Publish leaves records for the loop. Both take its lock for
+// intake is where records are left for the loop. Both sides take its lock for
 // moments only, and the loop is woken once for many records.
 type intake struct {
 	wake chan struct{} // of capacity 1: there is something to look at
 
 	mu          sync.Mutex
-	first, last *pending
+	first, last *Record
 	bytes       int64
-	producer    producer
+	producer    Producer
 	awaited     bool // the loop comes by itself, unless it becomes too much
 }
 
 func newIntake() *intake { return &intake{wake: make(chan struct{}, 1)} }
 
 // put hands a record over.
-func (in *intake) put(r *pending) {
+func (in *intake) put(r *Record) {
 	in.mu.Lock()
 	empty, before := in.first == nil, in.bytes
 	if empty {
@@ -26,7 +26,7 @@ func (in *intake) put(r *pending) {
 		in.last.next = r
 	}
 	in.last = r
-	in.bytes += r.cost
+	in.bytes += r.Cost
 	wake := empty && !in.awaited || before < paceBytes && in.bytes >= paceBytes
 	in.mu.Unlock()
 	if wake {
@@ -43,7 +43,7 @@ func (in *intake) nudge() {
 }
 
 // become says who writes from now on. Nothing may be on its way.
-func (in *intake) become(p producer) {
+func (in *intake) become(p Producer) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.producer = p
@@ -51,7 +51,7 @@ func (in *intake) become(p producer) {
 
 // take returns what was left, in order, and who writes it. When admit refuses, it
 // is nothing, and the loop has to come again by itself: later.
-func (in *intake) take(admit func(bytes int64) bool) (first *pending, p producer, later bool) {
+func (in *intake) take(admit func(bytes int64) bool) (first *Record, p Producer, later bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.awaited = in.first != nil && !admit(in.bytes); in.awaited {

@@ -1,8 +1,9 @@
-package publisher
+package produce
 
 import (
 	"fmt"
 	"math"
+	"net"
 	"testing"
 	"time"
 
@@ -14,26 +15,26 @@ import (
 // newWindow returns a window of transactions, or of none, whose couriers go nowhere.
 func newWindow(transactional bool) *window {
 	return &window{
-		limit: 1000, codec: sarama.CompressionNone, patience: patience{1000, time.Millisecond, time.Second},
-		transactional: transactional, producer: producer{id: 1},
-		couriers: make(map[string]*courier), hire: func(address string) *courier { return &courier{link: link{address: address}} },
+		limit: 1000, codec: sarama.CompressionNone, patience: Patience{1000, time.Millisecond, time.Second},
+		transactional: transactional, producer: Producer{ID: 1},
+		couriers: make(map[string]*courier), hire: func(address string) *courier { return &courier{link: Link{Address: address}} },
 	}
 }
 
 // tagged returns a record of a partition with so many bytes.
-func tagged(t *topic, partition int32, tag uint64, bytes int) *pending {
-	return &pending{topic: t, partition: partition, tag: tag, bytes: bytes}
+func tagged(t *Topic, partition int32, tag uint64, bytes int) *Record {
+	return &Record{Topic: t, Partition: partition, Bytes: bytes, Owner: tag}
 }
 
 // led is an answer that names one leader for all partitions.
-func ledBy(t *topic, addresses ...string) found {
-	return found{topics: map[string]led{t.name: {addresses: addresses}}}
+func ledBy(t *Topic, addresses ...string) found {
+	return found{topics: map[string]led{t.Name: {addresses: addresses}}}
 }
 
 // chain returns the tags of records.
-func chain(first *pending) (tags []uint64) {
+func chain(first *Record) (tags []uint64) {
 	for ; first != nil; first = first.next {
-		tags = append(tags, first.tag)
+		tags = append(tags, first.Owner.(uint64))
 	}
 	return tags
 }
@@ -48,14 +49,14 @@ func TestSequencesWrapAround(t *testing.T) {
 // A batch holds what fits, in order, at least one record, and one that must be
 // alone by itself.
 func TestBatches(t *testing.T) {
-	w, topic := newWindow(false), &topic{name: "t"}
+	w, topic := newWindow(false), &Topic{Name: "t"}
 	l := w.lane(topic, 0)
 	sizes := []int{400, 400, 400, 5000, 10, 10, 10}
 	for i, bytes := range sizes {
 		l.add(tagged(topic, 0, uint64(i), bytes))
 	}
 	alone := tagged(topic, 0, 7, 10)
-	alone.serial = &topic.inFlight
+	alone.Alone = true
 	l.add(alone)
 	l.add(tagged(topic, 0, 8, 10))
 	l.join(w.producer)
@@ -78,21 +79,21 @@ func TestBatches(t *testing.T) {
 
 // Another id or epoch counts anew, another transaction of the same does not.
 func TestSequencesOfAnEpoch(t *testing.T) {
-	topic := &topic{name: "t"}
+	topic := &Topic{Name: "t"}
 	l := &lane{topic: topic}
 	for _, c := range []struct {
-		producer producer
+		producer Producer
 		sequence int32
 	}{
-		{producer{1, 0, 1}, 0}, {producer{1, 0, 1}, 2}, {producer{1, 0, 2}, 4}, {producer{1, 1, 3}, 0}, {producer{2, 1, 4}, 0}, {producer{2, 1, 4}, 2},
+		{Producer{1, 0, 1}, 0}, {Producer{1, 0, 1}, 2}, {Producer{1, 0, 2}, 4}, {Producer{1, 1, 3}, 0}, {Producer{2, 1, 4}, 0}, {Producer{2, 1, 4}, 2},
 	} {
 		l.add(tagged(topic, 0, 0, 10))
 		l.add(tagged(topic, 0, 1, 10))
 		l.join(c.producer)
 		l.build(1000, sarama.CompressionNone, false, time.Now())
 		require.Equal(t, c.sequence, l.batch.encoded.FirstSequence)
-		require.Equal(t, c.producer.id, l.batch.encoded.ProducerID)
-		require.Equal(t, c.producer.epoch, l.batch.encoded.ProducerEpoch)
+		require.Equal(t, c.producer.ID, l.batch.encoded.ProducerID)
+		require.Equal(t, c.producer.Epoch, l.batch.encoded.ProducerEpoch)
 		l.end()
 	}
 }
@@ -100,12 +101,12 @@ func TestSequencesOfAnEpoch(t *testing.T) {
 // All that waits for a broker leaves in one request, as far as it fits; what does
 // not is first in the next one.
 func TestARequestTakesAllThatWaits(t *testing.T) {
-	w, topic := newWindow(false), &topic{name: "t"}
+	w, topic := newWindow(false), &Topic{Name: "t"}
 	w.limit = requestBytes / 2
 	now := time.Now()
 	const partitions = 5
 	for i := range int32(partitions) {
-		w.add(tagged(topic, i, uint64(i), requestBytes/2-batchOverhead))
+		w.add(tagged(topic, i, uint64(i), requestBytes/2-BatchOverhead))
 	}
 	names, next := w.wanted(now)
 	require.Equal(t, map[string]bool{"t": true}, names)
@@ -128,8 +129,8 @@ func TestARequestTakesAllThatWaits(t *testing.T) {
 // What was refused waits, what was lost is tried again at once and waits then, and
 // after so many tries it is over. Meanwhile nothing behind it is sent.
 func TestTriesAndPauses(t *testing.T) {
-	w, topic := newWindow(false), &topic{name: "t"}
-	w.patience = patience{3, time.Second, 4 * time.Second}
+	w, topic := newWindow(false), &Topic{Name: "t"}
+	w.patience = Patience{3, time.Second, 4 * time.Second}
 	now := time.Now()
 	w.add(tagged(topic, 0, 0, 10))
 	due := now
@@ -157,7 +158,7 @@ func TestTriesAndPauses(t *testing.T) {
 // A leader that is not known is looked up again after a pause that grows; a topic
 // that may not be asked for is lost.
 func TestLeadersAreSought(t *testing.T) {
-	w, topic := newWindow(false), &topic{name: "t"}
+	w, topic := newWindow(false), &Topic{Name: "t"}
 	now := time.Now()
 	w.add(tagged(topic, 1, 0, 10))
 	for _, pause := range []time.Duration{metadataBackoff, 2 * metadataBackoff, 4 * metadataBackoff} {
@@ -182,10 +183,10 @@ func TestLeadersAreSought(t *testing.T) {
 // Nothing is sent to a partition that is not in the transaction; the next
 // transaction needs it anew.
 func TestPartitionsJoinEachTransaction(t *testing.T) {
-	w, topic := newWindow(true), &topic{name: "t"}
+	w, topic := newWindow(true), &Topic{Name: "t"}
 	now := time.Now()
 	for transaction := uint64(1); transaction <= 3; transaction++ {
-		w.producer.transaction = transaction
+		w.producer.Transaction = transaction
 		w.add(tagged(topic, 0, transaction, 10))
 		require.Len(t, w.joining, 1)
 		require.Empty(t, w.seeking)
@@ -241,7 +242,7 @@ func (r *replica) append(l *lane) (refusal sarama.KError) {
 func TestWindowUnderFaults(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const partitions = 4
-		w, topic := newWindow(false), &topic{name: "t"}
+		w, topic := newWindow(false), &Topic{Name: "t"}
 		replicas := make([]replica, partitions)
 		addresses := []string{"a", "b", "", "a"}
 		flying := make(map[*courier]request)
@@ -261,7 +262,7 @@ func TestWindowUnderFaults(t *testing.T) {
 				response.AddTopicPartition("t", l.partition, refusal)
 				a := answer{response: response}
 				if !reached || !answered {
-					a = answer{err: errCut}
+					a = answer{err: net.ErrClosed}
 				}
 				switch v, cause := judgeAnswer(a, l); v {
 				case verdictAcked:
@@ -301,7 +302,7 @@ func TestWindowUnderFaults(t *testing.T) {
 			},
 			"settle": func(t *rapid.T) {
 				for _, c := range w.couriers {
-					if !flightless(c) && rapid.Bool().Draw(t, c.link.address) {
+					if !flightless(c) && rapid.Bool().Draw(t, c.link.Address) {
 						reached, answered := rapid.Bool().Draw(t, "reached"), rapid.Bool().Draw(t, "answered")
 						settle(c, func(*lane) (bool, bool, sarama.KError) { return reached, answered, refusals.Draw(t, "refusal") })
 					}
