@@ -2,7 +2,6 @@ package publisher
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/IBM/sarama"
@@ -79,14 +78,14 @@ func (c *coordinator) forget() {
 
 // findCoordinators waits until the transactional id and the group have a
 // coordinator. Asking is what makes a new cluster create the internal topics
-// behind them.
-func (t *Transactional) findCoordinators(w *wire) error {
+// behind them. With an error it returns which of them has none.
+func (t *txn) findCoordinators() (key string, err error) {
 	for _, c := range []*coordinator{t.coordinator, t.group} {
-		if err := c.await(w); err != nil {
-			return fmt.Errorf("find the coordinator of %q: %w: %s", c.request.CoordinatorKey, err, t.advise(err))
+		if err := c.await(t.wire); err != nil {
+			return c.request.CoordinatorKey, err
 		}
 	}
-	return nil
+	return "", nil
 }
 
 func (c *coordinator) await(w *wire) error {

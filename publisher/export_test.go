@@ -264,7 +264,7 @@ func NewDetachedTransactional(cfg Config, partitions int32) (t *Transactional, s
 	if err != nil {
 		return nil, nil, err
 	}
-	return &Transactional{publisher: p, settings: p.settings, born: time.Now()}, stop, nil
+	return &Transactional{publisher: p, settings: p.settings, txn: new(txn), born: time.Now()}, stop, nil
 }
 
 // Written waits until everything handed over is in its partition.

@@ -44,7 +44,7 @@ func (t *Transactional) fetch() (Position, bool, error) {
 	w := t.wire
 	unstable, failures := 0, 0
 	for {
-		pos, found, err := fetchOffset(t.group, t.config)
+		pos, found, err := fetchOffset(t.txn.group, t.config)
 		switch {
 		case err == nil:
 			return pos, found, nil

@@ -82,7 +82,7 @@ func lookupConfig(s *settings, w *wire) *sarama.Config {
 	// sarama's meters start a goroutine that nothing ends, and its histograms
 	// cost time per message. The registry hands out metrics that do nothing;
 	// metrics.UseNilMetrics would be a global of the embedding program.
-	c.MetricRegistry = silence{}
+	c.MetricRegistry = kafkaconf.Silence{}
 
 	c.Net.MaxOpenRequests = 1 // each of ours waits for its answer
 	c.Net.ReadTimeout = netTimeout

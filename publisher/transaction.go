@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/IBM/sarama"
-
 	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/publisher/internal/produce"
 )
@@ -109,14 +107,8 @@ type Transactional struct {
 	since  time.Time
 	ending chan struct{} // closed when the last commit or abort has ended; nil before
 
-	// Of who is in turn.
-	turn               chan struct{} // of capacity 1: taken by one goroutine at a time
-	coordinator, group *coordinator
-	id                 int64
-	epoch              int16
-	grouped            bool          // the group is in the open transaction
-	touched            bool          // the coordinator may know of the open transaction
-	repeats            atomic.Uint64 // requests that end a transaction which were sent again
+	turn chan struct{} // of capacity 1: taken by who has txn
+	txn  *txn
 }
 
 // NewTransactional connects to the cluster, checks the checkpoint topic (and
@@ -155,7 +147,9 @@ func NewTransactional(ctx context.Context, cfg Config, tx TransactionConfig) (*T
 		if b != nil {
 			b.close()
 		}
-		t.hangUp()
+		if t.txn != nil {
+			t.txn.hangUp()
+		}
 		return nil, err
 	}
 	p := t.publisher
@@ -174,12 +168,11 @@ func (t *Transactional) connect(b *brokers) error {
 	}
 	d := transactionalDelivery(s, w, t.config)
 	d.Join = t.join
-	t.coordinator = newCoordinator(s, d.Connection, sarama.CoordinatorTransaction, t.config.ID)
-	t.group = newCoordinator(s, d.Connection, sarama.CoordinatorGroup, t.config.Group)
-	if err := t.findCoordinators(w); err != nil {
-		return err
+	t.txn = newTxn(s, w, t.config, d.Connection)
+	if key, err := t.txn.findCoordinators(); err != nil {
+		return fmt.Errorf("find the coordinator of %q: %w: %s", key, err, t.advise(err))
 	}
-	if err := t.initialize(); err != nil {
+	if err := t.txn.initialize(); err != nil {
 		return t.explainStart(fmt.Errorf("get a producer id from %s: %w: %s", b.address, err, advise(err, s.MaxMessageBytes)))
 	}
 	p := newPublisher(s, w, b, d)
@@ -188,15 +181,6 @@ func (t *Transactional) connect(b *brokers) error {
 	var err error
 	t.start, t.found, err = t.fetch()
 	return err
-}
-
-// hangUp closes the connections to coordinators. The turn is the caller's.
-func (t *Transactional) hangUp() {
-	for _, c := range []*coordinator{t.coordinator, t.group} {
-		if c != nil {
-			c.forget()
-		}
-	}
 }
 
 // Checkpoint returns the position of the last commit as it was when the
@@ -242,8 +226,34 @@ func (t *Transactional) begin() {
 	}
 	t.begun = true
 	t.number++
-	t.publisher.loop.Become(produce.Producer{ID: t.id, Epoch: t.epoch, Transaction: t.number})
+	t.publisher.loop.Become(produce.Producer{ID: t.txn.id, Epoch: t.txn.epoch, Transaction: t.number})
 	t.opened.Store(int64(max(time.Since(t.born), 1)))
+}
+
+// join adds partitions to the open transaction for the loop, and then the group,
+// of which the commit need not think any more.
+func (t *Transactional) join(partitions map[string][]int32) {
+	p := t.publisher
+	t.inTurn(func() {
+		topic, err := t.txn.addPartitions(partitions)
+		p.loop.Joined(topic, err)
+		if err != nil {
+			return
+		}
+		if err := t.txn.addGroup(); err != nil && !p.closing() {
+			p.fail(t.explain("commit a transaction", err))
+		}
+	})
+}
+
+// inTurn runs fn beside the caller, when those before it have ended: one goroutine
+// at a time has txn. It ends with the wire, if not by itself.
+func (t *Transactional) inTurn(fn func()) {
+	t.publisher.tasks.Go(func() {
+		t.turn <- struct{}{}
+		defer func() { <-t.turn }()
+		fn()
+	})
 }
 
 // Open describes the open transaction: how many events it holds, how much
@@ -270,7 +280,7 @@ func (t *Transactional) Err() error { return t.publisher.Err() }
 // [Publisher.Close] does. It never commits: an open transaction is aborted if
 // that takes no longer than two seconds, and else left to the next producer
 // with the same id, or to its timeout.
-func (t *Transactional) Close() error { return t.publisher.close(t.letGo, t.hangUp) }
+func (t *Transactional) Close() error { return t.publisher.close(t.letGo, t.txn.hangUp) }
 
 // watch fails the Transactional when a transaction has been open, or its end
 // under way, for longer than the coordinator bears. What is retried in vain

@@ -30,7 +30,7 @@ func (t *Transactional) Commit(ctx context.Context, pos Position) error {
 		}
 		return err
 	}
-	if t.repeats.Swap(0) == 0 || t.config.faults.keepProducer {
+	if t.txn.repeats.Swap(0) == 0 || t.config.faults.keepProducer {
 		t.opened.Store(0)
 		return nil
 	}
@@ -53,13 +53,13 @@ func (t *Transactional) commit(ctx context.Context, pos Position) error {
 		return t.explainWait(p.reason(err))
 	}
 	if err := t.end(ctx, func() error {
-		if err := t.addGroup(); err != nil {
+		if err := t.txn.addGroup(); err != nil {
 			return err
 		}
-		if err := t.commitOffset(pos); err != nil {
+		if err := t.txn.commitOffset(pos); err != nil {
 			return err
 		}
-		return t.endTransaction(true)
+		return t.txn.end(true)
 	}); err != nil {
 		return err
 	}
@@ -130,6 +130,32 @@ func (t *Transactional) rotate(ctx context.Context, committed Position) error {
 	return nil
 }
 
+// reinitialize gets a new epoch, and reads the checkpoint. The end of ctx, and Close,
+// cut the wire for it.
+func (t *Transactional) reinitialize(ctx context.Context) (found Position, err error) {
+	done := make(chan error, 1)
+	t.inTurn(func() {
+		err := t.txn.initialize()
+		if err == nil {
+			found, _, err = t.fetch()
+		}
+		done <- err
+	})
+	quit, ended := t.publisher.quit, ctx.Done()
+	for {
+		select {
+		case <-quit:
+			t.wire.cut()
+			quit = nil
+		case <-ended:
+			t.wire.cut()
+			ended = nil
+		case err := <-done:
+			return found, err
+		}
+	}
+}
+
 // letGo ends what is under way when the Transactional is closed: a commit is
 // cut off, an open transaction aborted.
 func (t *Transactional) letGo() {
@@ -176,10 +202,10 @@ func (t *Transactional) abort() {
 	t.ending = ending
 	t.inTurn(func() {
 		defer close(ending)
-		if !t.touched {
+		if !t.txn.touched {
 			return
 		}
-		if err := t.endTransaction(false); err != nil {
+		if err := t.txn.end(false); err != nil {
 			t.settings.Logger.Debug("abort a Kafka transaction", "transactional_id", t.config.ID, "error", err)
 		}
 	})

@@ -1,8 +1,8 @@
 package publisher
 
 import (
-	"context"
 	"slices"
+	"sync/atomic"
 
 	"github.com/IBM/sarama"
 
@@ -17,20 +17,37 @@ const (
 	endVersion    = 3
 )
 
-// inTurn runs fn beside the caller, when those before it have ended: one goroutine
-// at a time asks the coordinators. It ends with the wire, if not by itself.
-func (t *Transactional) inTurn(fn func()) {
-	t.publisher.tasks.Go(func() {
-		t.turn <- struct{}{}
-		defer func() { <-t.turn }()
-		fn()
-	})
+// txn is the producer and its transaction as the brokers know them: what the
+// coordinators are asked for. One goroutine at a time has it.
+type txn struct {
+	config             TransactionConfig
+	wire               *wire
+	coordinator, group *coordinator // of the transactional id, and of the group
+	id                 int64
+	epoch              int16
+	grouped            bool          // the group is in the open transaction
+	touched            bool          // the coordinator may know of the open transaction
+	repeats            atomic.Uint64 // requests that end a transaction which were sent again
+}
+
+func newTxn(s *settings, w *wire, config TransactionConfig, connection *sarama.Config) *txn {
+	return &txn{
+		config: config, wire: w,
+		coordinator: newCoordinator(s, connection, sarama.CoordinatorTransaction, config.ID),
+		group:       newCoordinator(s, connection, sarama.CoordinatorGroup, config.Group),
+	}
+}
+
+// hangUp closes the connections.
+func (t *txn) hangUp() {
+	t.coordinator.forget()
+	t.group.forget()
 }
 
 // repeat asks a coordinator until it takes the request, or refuses it for good, or
 // the wire is cut. A request that is counted may do harm when an earlier try of it
 // arrives late.
-func (t *Transactional) repeat(c *coordinator, counted bool, fn func(*sarama.Broker) (sarama.KError, error)) error {
+func (t *txn) repeat(c *coordinator, counted bool, fn func(*sarama.Broker) (sarama.KError, error)) error {
 	for try := 1; ; try++ {
 		err := c.ask(fn)
 		if err == nil || !passing(err) || try > transactionTries(t.config.Timeout) ||
@@ -45,7 +62,7 @@ func (t *Transactional) repeat(c *coordinator, counted bool, fn func(*sarama.Bro
 
 // initialize gets the producer's id with a new epoch, which ends whatever another
 // producer with the same transactional id left open, and fences it.
-func (t *Transactional) initialize() error {
+func (t *txn) initialize() error {
 	request := &sarama.InitProducerIDRequest{
 		Version: initVersion, TransactionalID: &t.config.ID, TransactionTimeout: t.config.Timeout,
 		ProducerID: -1, ProducerEpoch: -1,
@@ -60,31 +77,20 @@ func (t *Transactional) initialize() error {
 	})
 }
 
-// join adds partitions to the open transaction, before anything is written there,
-// and then the group, of which the commit need not think any more.
-func (t *Transactional) join(partitions map[string][]int32) {
-	t.inTurn(func() {
-		t.touched = true
-		var topic string
-		err := t.repeat(t.coordinator, false, func(conn *sarama.Broker) (sarama.KError, error) {
-			response, err := conn.AddPartitionsToTxn(&sarama.AddPartitionsToTxnRequest{
-				Version: joinVersion, TransactionalID: t.config.ID, ProducerID: t.id, ProducerEpoch: t.epoch, TopicPartitions: partitions,
-			})
-			if err != nil {
-				return 0, err
-			}
-			var refusal sarama.KError
-			topic, refusal = refusalOf(response.Errors)
-			return refusal, nil
+// addPartitions adds partitions to the open transaction, before anything is written
+// there. With an error it names the topic that is to blame.
+func (t *txn) addPartitions(partitions map[string][]int32) (topic string, err error) {
+	t.touched = true
+	err = t.repeat(t.coordinator, false, func(conn *sarama.Broker) (refusal sarama.KError, err error) {
+		response, err := conn.AddPartitionsToTxn(&sarama.AddPartitionsToTxnRequest{
+			Version: joinVersion, TransactionalID: t.config.ID, ProducerID: t.id, ProducerEpoch: t.epoch, TopicPartitions: partitions,
 		})
-		t.publisher.loop.Joined(topic, err)
-		if err != nil {
-			return
+		if err == nil {
+			topic, refusal = refusalOf(response.Errors)
 		}
-		if err := t.addGroup(); err != nil && !t.publisher.closing() {
-			t.publisher.fail(t.explain("commit a transaction", err))
-		}
+		return refusal, err
 	})
+	return topic, err
 }
 
 // refusalOf returns the error of the partition that is to blame: the others are
@@ -101,7 +107,7 @@ func refusalOf(errors map[string][]*sarama.PartitionError) (topic string, refusa
 }
 
 // addGroup adds the group to the open transaction, once.
-func (t *Transactional) addGroup() error {
+func (t *txn) addGroup() error {
 	if t.grouped {
 		return nil
 	}
@@ -120,7 +126,7 @@ func (t *Transactional) addGroup() error {
 }
 
 // commitOffset writes the position into the open transaction.
-func (t *Transactional) commitOffset(pos Position) error {
+func (t *txn) commitOffset(pos Position) error {
 	offset := &sarama.PartitionOffsetMetadata{Partition: checkpointPartition, Offset: int64(pos.Order), LeaderEpoch: -1, Metadata: &pos.Meta} //nolint:gosec // checked
 	return t.repeat(t.group, true, func(conn *sarama.Broker) (sarama.KError, error) {
 		response, err := conn.TxnOffsetCommit(&sarama.TxnOffsetCommitRequest{
@@ -139,8 +145,8 @@ func (t *Transactional) commitOffset(pos Position) error {
 	})
 }
 
-// endTransaction commits or aborts what is open.
-func (t *Transactional) endTransaction(commit bool) error {
+// end commits or aborts what is open.
+func (t *txn) end(commit bool) error {
 	err := t.repeat(t.coordinator, true, func(conn *sarama.Broker) (sarama.KError, error) {
 		response, err := conn.EndTxn(&sarama.EndTxnRequest{
 			Version: endVersion, TransactionalID: t.config.ID, ProducerID: t.id, ProducerEpoch: t.epoch, TransactionResult: commit,
@@ -154,30 +160,4 @@ func (t *Transactional) endTransaction(commit bool) error {
 		t.grouped, t.touched = false, false
 	}
 	return err
-}
-
-// reinitialize gets a new epoch, and reads the checkpoint. The end of ctx, and Close,
-// cut the wire for it.
-func (t *Transactional) reinitialize(ctx context.Context) (found Position, err error) {
-	done := make(chan error, 1)
-	t.inTurn(func() {
-		err := t.initialize()
-		if err == nil {
-			found, _, err = t.fetch()
-		}
-		done <- err
-	})
-	quit, ended := t.publisher.quit, ctx.Done()
-	for {
-		select {
-		case <-quit:
-			t.wire.cut()
-			quit = nil
-		case <-ended:
-			t.wire.cut()
-			ended = nil
-		case err := <-done:
-			return found, err
-		}
-	}
 }
