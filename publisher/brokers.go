@@ -25,8 +25,7 @@ const (
 )
 
 // brokers asks the cluster about itself on one connection of its own, so that
-// a look-up neither waits behind produce requests nor shares sarama's retries,
-// which never end for a topic that does not exist. Only one goroutine uses it.
+// a look-up does not wait behind produce requests. Only one goroutine uses it.
 // Every call is bounded by the network timeouts, and by the wire's cut.
 type brokers struct {
 	config  *sarama.Config

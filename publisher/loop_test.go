@@ -129,6 +129,29 @@ func TestRequestsArePaced(t *testing.T) {
 	}, kfake.SeedTopics(4, "shop.order"))
 }
 
+// Nothing leaves once the publisher has failed, for other partitions neither: what
+// was about to waits for the next one.
+func TestNothingLeavesAfterAFailure(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, c *cluster, cfg publisher.Config) {
+		p, acks := start(t, cfg)
+		publishNumbered(t, p, "a", 0, 0)
+		require.NoError(t, p.Publish(t.Context(), typed(1, "other")))
+		require.NoError(t, p.Flush(t.Context()))
+		time.Sleep(time.Second)
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "shop.order", Err: kerr.InvalidRecord})
+		release, arrived := c.holdProduceSeen()
+		publishNumbered(t, p, "a", 2, 2)
+		waitFor(t, arrived)
+		require.NoError(t, p.Publish(t.Context(), typed(3, "other")))
+		release()
+		<-p.Failed()
+		time.Sleep(time.Minute)
+		require.Len(t, c.values("shop.other"), 1)
+		require.NoError(t, p.Close())
+		require.Len(t, acks.all(), 2)
+	}, kfake.SeedTopics(1, "shop.order", "shop.other"))
+}
+
 // Requests of a transaction say so.
 func TestRequestsOfATransactionSaySo(t *testing.T) {
 	c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
