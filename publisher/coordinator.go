@@ -41,7 +41,11 @@ func (c *coordinator) ask(fn func(*sarama.Broker) (sarama.KError, error)) error 
 		refusal, err = fn(conn)
 		return err
 	})
-	if err != nil || refusal == sarama.ErrNotCoordinatorForConsumer || refusal == sarama.ErrConsumerCoordinatorNotAvailable {
+	switch refusal {
+	case sarama.ErrNotCoordinatorForConsumer, sarama.ErrConsumerCoordinatorNotAvailable:
+		c.forget()
+	}
+	if err != nil {
 		c.forget()
 	}
 	if err == nil && refusal != sarama.ErrNoError {
@@ -91,7 +95,10 @@ func (t *txn) findCoordinators() (key string, err error) {
 func (c *coordinator) await(w *wire) error {
 	for try := 1; ; try++ {
 		err := c.find()
-		if err == nil || !passing(err) || try == coordinatorTries || !w.pause(backoff.After(try, fetchBackoff, fetchCeiling)) {
+		if err == nil || !passing(err) || try == coordinatorTries {
+			return err
+		}
+		if !w.pause(backoff.After(try, fetchBackoff, fetchCeiling)) {
 			return err
 		}
 	}

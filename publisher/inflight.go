@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/IBM/sarama"
 
@@ -53,9 +54,21 @@ func (f *inflight) wake() {
 	f.mu.Unlock()
 }
 
+// errEnded: what bounds a wait has ended.
+var errEnded = errors.New("waited for long enough")
+
 // wait returns nil once ok holds. It returns ctx's error when ctx ends first,
 // ErrFailed or ErrClosed when that channel is closed.
 func (f *inflight) wait(ctx context.Context, failed, quit <-chan struct{}, ok func() bool) error {
+	err := f.until(ctx.Done(), failed, quit, ok)
+	if errors.Is(err, errEnded) {
+		return ctx.Err()
+	}
+	return err
+}
+
+// until is wait with a channel in the place of ctx.
+func (f *inflight) until(ended, failed, quit <-chan struct{}, ok func() bool) error {
 	if ok() {
 		return nil
 	}
@@ -75,10 +88,17 @@ func (f *inflight) wait(ctx context.Context, failed, quit <-chan struct{}, ok fu
 			return ErrFailed
 		case <-quit:
 			return ErrClosed
-		case <-ctx.Done():
-			return ctx.Err()
+		case <-ended:
+			return errEnded
 		}
 	}
+}
+
+// grace returns a channel that is closed when Close waits no more for what is in
+// flight, and a function that gives it up.
+func grace() (over chan struct{}, stop func() bool) {
+	over = make(chan struct{})
+	return over, time.AfterFunc(closeGrace, func() { close(over) }).Stop
 }
 
 // ackBatch is the most tags that one call of the acknowledged function gets.

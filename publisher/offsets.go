@@ -67,12 +67,15 @@ func (t *Transactional) fetch() (Position, bool, error) {
 // fetchOffset asks the group's coordinator once.
 func fetchOffset(group *coordinator, tx TransactionConfig) (pos Position, found bool, err error) {
 	if !tx.faults.unprobed {
-		if err := group.ask(func(conn *sarama.Broker) (sarama.KError, error) { return probe(conn, group.link.Config, tx) }); err != nil {
+		err := group.ask(func(conn *sarama.Broker) (sarama.KError, error) { return probe(conn, group.link.Config, tx) })
+		if err != nil {
 			return Position{}, false, err
 		}
 	}
 	err = group.ask(func(conn *sarama.Broker) (sarama.KError, error) {
-		request := &sarama.OffsetFetchRequest{Version: stableVersion, ConsumerGroup: tx.Group, RequireStable: !tx.faults.untilQuiet}
+		request := &sarama.OffsetFetchRequest{
+			Version: stableVersion, ConsumerGroup: tx.Group, RequireStable: !tx.faults.untilQuiet,
+		}
 		request.AddPartition(tx.Topic, checkpointPartition)
 		response, err := conn.FetchOffset(request)
 		if err != nil {

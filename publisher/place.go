@@ -29,9 +29,9 @@ type placer struct {
 	topics map[string]*topic
 }
 
-func newPlacer(s *settings, w *watcher, f *inflight, records *pendings, failed, quit <-chan struct{}) *placer {
+func newPlacer(s *settings, w *watcher, f *inflight, failed, quit <-chan struct{}) *placer {
 	return &placer{
-		settings: s, watcher: w, inflight: f, records: records, failed: failed, quit: quit,
+		settings: s, watcher: w, inflight: f, failed: failed, quit: quit,
 		routes: make(map[origin]*topic), topics: make(map[string]*topic),
 	}
 }

@@ -125,23 +125,19 @@ func connect(s *settings, w *wire, b *brokers) (*Publisher, error) {
 // idTries bounds the questions for a producer's id, produceBackoff apart.
 const idTries = 10
 
-// firstProducer gets a producer's id without transactions.
-func firstProducer(b *brokers, w *wire) (produce.Producer, error) {
-	request := &sarama.InitProducerIDRequest{Version: initVersion, ProducerID: -1, ProducerEpoch: -1}
+// firstProducer gets a producer without transactions.
+func firstProducer(b *brokers, w *wire) (first produce.Producer, err error) {
 	for try := 1; ; try++ {
-		var response *sarama.InitProducerIDResponse
-		err := b.ask(func(conn *sarama.Broker) (err error) {
-			response, err = conn.InitProducerID(request)
+		refusal := sarama.ErrNoError
+		err = b.ask(func(conn *sarama.Broker) (err error) {
+			first, refusal, err = produce.Init(conn, nil, 0)
 			return err
 		})
-		if err == nil && response.Err == sarama.ErrNoError {
-			return produce.Producer{ID: response.ProducerID, Epoch: response.ProducerEpoch}, nil
+		if err == nil && refusal != sarama.ErrNoError {
+			err = refusal
 		}
-		if err == nil {
-			err = response.Err
-		}
-		if !passing(err) || try > idTries || !w.pause(produceBackoff) {
-			return produce.Producer{}, err
+		if err == nil || !passing(err) || try > idTries || !w.pause(produceBackoff) {
+			return first, err
 		}
 	}
 }
@@ -172,7 +168,8 @@ func newPublisher(s *settings, w *wire, b *brokers, d produce.Config) *Publisher
 		nudges: make(chan struct{}, 1), narrow: named(s.Narrow), doubtful: make(map[string]*topic),
 		creator: newCreator(),
 	}
-	p.placer = newPlacer(s, p.watcher, p.inflight, p.records, p.failed, p.quit)
+	p.placer = newPlacer(s, p.watcher, p.inflight, p.failed, p.quit)
+	p.placer.records = p.records
 	return p
 }
 
@@ -304,9 +301,9 @@ func (p *Publisher) close(last, after func()) error {
 // wait waits for the goroutines: within the grace for what they have left to
 // do, and after the cut for their end.
 func (p *Publisher) wait() error {
-	grace, cancel := context.WithTimeout(context.Background(), closeGrace)
-	defer cancel()
-	_ = p.inflight.wait(grace, p.failed, nil, p.inflight.empty) // what is left then was not published
+	over, stop := grace()
+	defer stop()
+	_ = p.inflight.until(over, p.failed, nil, p.inflight.empty) // what is left then was not published
 	p.wire.cut()
 	done := make(chan struct{})
 	go func() {

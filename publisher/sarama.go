@@ -33,7 +33,8 @@ const (
 // idempotentDelivery is how records get to the brokers without transactions.
 func idempotentDelivery(s *settings, w *wire) produce.Config {
 	d := delivery(s, w)
-	d.AckTimeout, d.Patience = ackTimeout, produce.Patience{Tries: produceTries, First: produceBackoff, Ceiling: produceCeiling}
+	d.AckTimeout = ackTimeout
+	d.Patience = produce.Patience{Tries: produceTries, First: produceBackoff, Ceiling: produceCeiling}
 	if s.faults.resend {
 		d.Patience.Tries = 1
 	}
@@ -48,7 +49,9 @@ func transactionalDelivery(s *settings, w *wire, tx TransactionConfig) produce.C
 	d.Connection.Net.ReadTimeout = answerTimeout(tx.Timeout)
 	d.Connection.Net.WriteTimeout = d.Connection.Net.ReadTimeout
 	d.AckTimeout = d.Connection.Net.ReadTimeout / 2
-	d.Patience = produce.Patience{Tries: transactionTries(tx.Timeout), First: produceBackoff, Ceiling: transactionCeiling}
+	d.Patience = produce.Patience{
+		Tries: transactionTries(tx.Timeout), First: produceBackoff, Ceiling: transactionCeiling,
+	}
 	return d
 }
 

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/internal/fault"
-	"github.com/onceward/onceward/publisher/internal/produce"
 )
 
 // Defaults of [TransactionConfig].
@@ -101,7 +100,6 @@ type Transactional struct {
 
 	// Of the open transaction; publisher.handover guards them.
 	begun  bool
-	number uint64 // of the last transaction
 	events int
 	bytes  int64
 	since  time.Time
@@ -225,8 +223,8 @@ func (t *Transactional) begin() {
 		return
 	}
 	t.begun = true
-	t.number++
-	t.publisher.loop.Become(produce.Producer{ID: t.txn.id, Epoch: t.txn.epoch, Transaction: t.number})
+	t.txn.producer.Transaction++
+	t.publisher.loop.Become(t.txn.producer)
 	t.opened.Store(int64(max(time.Since(t.born), 1)))
 }
 

@@ -193,9 +193,9 @@ func (t *Transactional) isEnding() bool {
 // grace of Close.
 func (t *Transactional) abort() {
 	p := t.publisher
-	grace, cancel := context.WithTimeout(context.Background(), closeGrace)
-	defer cancel()
-	if err := p.inflight.wait(grace, p.failed, nil, p.inflight.empty); err != nil {
+	over, stop := grace()
+	defer stop()
+	if err := p.inflight.until(over, p.failed, nil, p.inflight.empty); err != nil {
 		return
 	}
 	ending := make(chan struct{})
@@ -211,6 +211,6 @@ func (t *Transactional) abort() {
 	})
 	select {
 	case <-ending:
-	case <-grace.Done():
+	case <-over:
 	}
 }

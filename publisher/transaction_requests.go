@@ -7,11 +7,11 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/publisher/internal/produce"
 )
 
 // Versions of the requests about transactions: those that Kafka 2.8 knows.
 const (
-	initVersion   = 4
 	joinVersion   = 3
 	offsetVersion = 3
 	endVersion    = 3
@@ -23,8 +23,7 @@ type txn struct {
 	config             TransactionConfig
 	wire               *wire
 	coordinator, group *coordinator // of the transactional id, and of the group
-	id                 int64
-	epoch              int16
+	producer           produce.Producer
 	grouped            bool          // the group is in the open transaction
 	touched            bool          // the coordinator may know of the open transaction
 	repeats            atomic.Uint64 // requests that end a transaction which were sent again
@@ -60,20 +59,11 @@ func (t *txn) repeat(c *coordinator, counted bool, fn func(*sarama.Broker) (sara
 	}
 }
 
-// initialize gets the producer's id with a new epoch, which ends whatever another
-// producer with the same transactional id left open, and fences it.
+// initialize gets the producer a new epoch, see [produce.Init].
 func (t *txn) initialize() error {
-	request := &sarama.InitProducerIDRequest{
-		Version: initVersion, TransactionalID: &t.config.ID, TransactionTimeout: t.config.Timeout,
-		ProducerID: -1, ProducerEpoch: -1,
-	}
-	return t.repeat(t.coordinator, false, func(conn *sarama.Broker) (sarama.KError, error) {
-		response, err := conn.InitProducerID(request)
-		if err != nil {
-			return 0, err
-		}
-		t.id, t.epoch = response.ProducerID, response.ProducerEpoch
-		return response.Err, nil
+	return t.repeat(t.coordinator, false, func(conn *sarama.Broker) (refusal sarama.KError, err error) {
+		t.producer, refusal, err = produce.Init(conn, &t.config.ID, t.config.Timeout)
+		return refusal, err
 	})
 }
 
@@ -83,7 +73,8 @@ func (t *txn) addPartitions(partitions map[string][]int32) (topic string, err er
 	t.touched = true
 	err = t.repeat(t.coordinator, false, func(conn *sarama.Broker) (refusal sarama.KError, err error) {
 		response, err := conn.AddPartitionsToTxn(&sarama.AddPartitionsToTxnRequest{
-			Version: joinVersion, TransactionalID: t.config.ID, ProducerID: t.id, ProducerEpoch: t.epoch, TopicPartitions: partitions,
+			Version: joinVersion, TransactionalID: t.config.ID, ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch,
+			TopicPartitions: partitions,
 		})
 		if err == nil {
 			topic, refusal = refusalOf(response.Errors)
@@ -98,7 +89,8 @@ func (t *txn) addPartitions(partitions map[string][]int32) (topic string, err er
 func refusalOf(errors map[string][]*sarama.PartitionError) (topic string, refusal sarama.KError) {
 	for name, partitions := range errors {
 		for _, p := range partitions {
-			if p.Err != sarama.ErrNoError && (refusal == sarama.ErrNoError || refusal == sarama.ErrOperationNotAttempted) {
+			blamed := refusal != sarama.ErrNoError && refusal != sarama.ErrOperationNotAttempted
+			if p.Err != sarama.ErrNoError && !blamed {
 				topic, refusal = name, p.Err
 			}
 		}
@@ -114,7 +106,8 @@ func (t *txn) addGroup() error {
 	t.touched = true
 	err := t.repeat(t.coordinator, true, func(conn *sarama.Broker) (sarama.KError, error) {
 		response, err := conn.AddOffsetsToTxn(&sarama.AddOffsetsToTxnRequest{
-			Version: offsetVersion, TransactionalID: t.config.ID, ProducerID: t.id, ProducerEpoch: t.epoch, GroupID: t.config.Group,
+			Version: offsetVersion, TransactionalID: t.config.ID, ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch,
+			GroupID: t.config.Group,
 		})
 		if err != nil {
 			return 0, err
@@ -127,17 +120,23 @@ func (t *txn) addGroup() error {
 
 // commitOffset writes the position into the open transaction.
 func (t *txn) commitOffset(pos Position) error {
-	offset := &sarama.PartitionOffsetMetadata{Partition: checkpointPartition, Offset: int64(pos.Order), LeaderEpoch: -1, Metadata: &pos.Meta} //nolint:gosec // checked
+	// In range: checked.
+	offset := &sarama.PartitionOffsetMetadata{
+		Partition: checkpointPartition, Offset: int64(pos.Order), LeaderEpoch: -1, Metadata: &pos.Meta,
+	}
 	return t.repeat(t.group, true, func(conn *sarama.Broker) (sarama.KError, error) {
 		response, err := conn.TxnOffsetCommit(&sarama.TxnOffsetCommitRequest{
-			Version: offsetVersion, TransactionalID: t.config.ID, GroupID: t.config.Group, ProducerID: t.id, ProducerEpoch: t.epoch,
-			GenerationID: -1, Topics: map[string][]*sarama.PartitionOffsetMetadata{t.config.Topic: {offset}},
+			Version: offsetVersion, TransactionalID: t.config.ID, ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch,
+			GroupID: t.config.Group, GenerationID: -1,
+			Topics: map[string][]*sarama.PartitionOffsetMetadata{t.config.Topic: {offset}},
 		})
 		if err != nil {
 			return 0, err
 		}
 		partitions := response.Topics[t.config.Topic]
-		i := slices.IndexFunc(partitions, func(p *sarama.PartitionError) bool { return p.Partition == checkpointPartition })
+		i := slices.IndexFunc(partitions, func(p *sarama.PartitionError) bool {
+			return p.Partition == checkpointPartition
+		})
 		if i < 0 {
 			return 0, sarama.ErrIncompleteResponse
 		}
@@ -149,7 +148,8 @@ func (t *txn) commitOffset(pos Position) error {
 func (t *txn) end(commit bool) error {
 	err := t.repeat(t.coordinator, true, func(conn *sarama.Broker) (sarama.KError, error) {
 		response, err := conn.EndTxn(&sarama.EndTxnRequest{
-			Version: endVersion, TransactionalID: t.config.ID, ProducerID: t.id, ProducerEpoch: t.epoch, TransactionResult: commit,
+			Version: endVersion, TransactionalID: t.config.ID, ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch,
+			TransactionResult: commit,
 		})
 		if err != nil {
 			return 0, err

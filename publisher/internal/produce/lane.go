@@ -120,7 +120,7 @@ func (l *lane) build(limit int, codec sarama.CompressionCodec, transactional boo
 	}
 	b.encoded = sarama.RecordBatch{
 		Version: 2, Codec: codec, CompressionLevel: sarama.CompressionLevelDefault,
-		FirstTimestamp: now, MaxTimestamp: now, LastOffsetDelta: int32(b.count - 1), //nolint:gosec // bounded by the batch's bytes
+		FirstTimestamp: now, MaxTimestamp: now, LastOffsetDelta: int32(b.count - 1),
 		ProducerID: l.producer.ID, ProducerEpoch: l.producer.Epoch, FirstSequence: l.sequence,
 		IsTransactional: transactional, Records: records,
 	}

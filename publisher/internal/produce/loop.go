@@ -40,7 +40,7 @@ type Config struct {
 	// that it did not. It must not block.
 	Failed func(first *Record, cause error)
 	// Resend is a defect, for tests: a batch that is given up is sent again behind
-	// what has come meanwhile.
+	// what has come meanwhile, which is more because each try has its pause.
 	Resend bool
 }
 
@@ -48,8 +48,8 @@ type Config struct {
 func (c Config) Body() sarama.ProduceRequest {
 	return sarama.ProduceRequest{
 		TransactionalID: c.TransactionalID,
-		RequiredAcks:    sarama.WaitForAll,                  // less is the leader alone, whose crash loses acknowledged records
-		Timeout:         int32(c.AckTimeout.Milliseconds()), //nolint:gosec // less than a minute
+		RequiredAcks:    sarama.WaitForAll, // less is the leader alone, whose crash loses acknowledged records
+		Timeout:         int32(c.AckTimeout.Milliseconds()),
 		Version:         produceVersion,
 	}
 }
@@ -185,7 +185,7 @@ func (l *Loop) work(now time.Time) (next time.Time) {
 
 // send gives a courier what is due.
 func (l *Loop) send(c *courier, now time.Time) (next time.Time) {
-	r, next := l.window.take(c, now)
+	r, next := l.take(c, now)
 	if len(r.lanes) == 0 {
 		return next
 	}
@@ -215,7 +215,7 @@ func (l *Loop) settle(a answer) {
 		case verdictAcked:
 			l.config.Acked(l.acked(lane))
 		case verdictAgain, verdictLost:
-			if !l.again(lane, v == verdictLost, now) {
+			if !l.again(lane, v == verdictLost && !l.config.Resend, now) {
 				l.giveUp(lane, cause)
 			}
 		case verdictFailed:
@@ -226,7 +226,7 @@ func (l *Loop) settle(a answer) {
 
 // learn takes in what was answered about leaders.
 func (l *Loop) learn(f found) {
-	lost, why := l.window.found(f, time.Now())
+	lost, why := l.found(f, time.Now())
 	if errors.Is(f.err, sarama.ErrSASLAuthenticationFailed) && len(l.seeking) > 0 {
 		lost, why = l.seeking[0], f.err // it would stay so for hours
 	}
@@ -240,7 +240,7 @@ func (l *Loop) enter(a joined) {
 	lanes := l.asking
 	l.asking = nil
 	if a.err == nil {
-		l.window.joined(lanes)
+		l.joined(lanes)
 		return
 	}
 	refused := max(0, slices.IndexFunc(lanes, func(l *lane) bool { return l.topic.Name == a.topic }))

@@ -21,8 +21,9 @@ const (
 // A topic that is not known may be so on this broker only, for now; that it is
 // nowhere, the watcher finds out.
 var passingRefusals = []sarama.KError{
-	sarama.ErrInvalidMessage, sarama.ErrUnknownTopicOrPartition, sarama.ErrLeaderNotAvailable, sarama.ErrNotLeaderForPartition,
-	sarama.ErrRequestTimedOut, sarama.ErrNotEnoughReplicas, sarama.ErrNotEnoughReplicasAfterAppend, sarama.ErrKafkaStorageError,
+	sarama.ErrLeaderNotAvailable, sarama.ErrNotLeaderForPartition, sarama.ErrUnknownTopicOrPartition,
+	sarama.ErrNotEnoughReplicas, sarama.ErrNotEnoughReplicasAfterAppend, sarama.ErrRequestTimedOut,
+	sarama.ErrKafkaStorageError, sarama.ErrInvalidMessage,
 }
 
 // judgeAnswer says what became of a lane's batch. It is pure.
@@ -47,7 +48,8 @@ func judgeAnswer(a answer, l *lane) (v verdict, cause error) {
 // client refuses to send, or the broker to hear, it does so again.
 func judgeLoss(err error) verdict {
 	var unwritable sarama.PacketEncodingError
-	if errors.As(err, &unwritable) || errors.Is(err, sarama.ErrSASLAuthenticationFailed) || errors.Is(err, sarama.ErrUnsupportedVersion) {
+	if errors.As(err, &unwritable) || errors.Is(err, sarama.ErrSASLAuthenticationFailed) ||
+		errors.Is(err, sarama.ErrUnsupportedVersion) {
 		return verdictFailed
 	}
 	return verdictLost
