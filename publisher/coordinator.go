@@ -41,11 +41,8 @@ func (c *coordinator) ask(fn func(*sarama.Broker) (sarama.KError, error)) error 
 		refusal, err = fn(conn)
 		return err
 	})
-	switch refusal {
-	case sarama.ErrNotCoordinatorForConsumer, sarama.ErrConsumerCoordinatorNotAvailable:
-		c.forget()
-	}
-	if err != nil {
+	moved := refusal == sarama.ErrNotCoordinatorForConsumer || refusal == sarama.ErrConsumerCoordinatorNotAvailable
+	if err != nil || moved {
 		c.forget()
 	}
 	if err == nil && refusal != sarama.ErrNoError {

@@ -73,8 +73,8 @@ func (t *txn) addPartitions(partitions map[string][]int32) (topic string, err er
 	t.touched = true
 	err = t.repeat(t.coordinator, false, func(conn *sarama.Broker) (refusal sarama.KError, err error) {
 		response, err := conn.AddPartitionsToTxn(&sarama.AddPartitionsToTxnRequest{
-			Version: joinVersion, TransactionalID: t.config.ID, ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch,
-			TopicPartitions: partitions,
+			Version: joinVersion, TransactionalID: t.config.ID,
+			ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch, TopicPartitions: partitions,
 		})
 		if err == nil {
 			topic, refusal = refusalOf(response.Errors)
@@ -106,8 +106,8 @@ func (t *txn) addGroup() error {
 	t.touched = true
 	err := t.repeat(t.coordinator, true, func(conn *sarama.Broker) (sarama.KError, error) {
 		response, err := conn.AddOffsetsToTxn(&sarama.AddOffsetsToTxnRequest{
-			Version: offsetVersion, TransactionalID: t.config.ID, ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch,
-			GroupID: t.config.Group,
+			Version: offsetVersion, TransactionalID: t.config.ID,
+			ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch, GroupID: t.config.Group,
 		})
 		if err != nil {
 			return 0, err
@@ -126,8 +126,8 @@ func (t *txn) commitOffset(pos Position) error {
 	}
 	return t.repeat(t.group, true, func(conn *sarama.Broker) (sarama.KError, error) {
 		response, err := conn.TxnOffsetCommit(&sarama.TxnOffsetCommitRequest{
-			Version: offsetVersion, TransactionalID: t.config.ID, ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch,
-			GroupID: t.config.Group, GenerationID: -1,
+			Version: offsetVersion, TransactionalID: t.config.ID,
+			ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch, GroupID: t.config.Group, GenerationID: -1,
 			Topics: map[string][]*sarama.PartitionOffsetMetadata{t.config.Topic: {offset}},
 		})
 		if err != nil {
@@ -148,8 +148,8 @@ func (t *txn) commitOffset(pos Position) error {
 func (t *txn) end(commit bool) error {
 	err := t.repeat(t.coordinator, true, func(conn *sarama.Broker) (sarama.KError, error) {
 		response, err := conn.EndTxn(&sarama.EndTxnRequest{
-			Version: endVersion, TransactionalID: t.config.ID, ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch,
-			TransactionResult: commit,
+			Version: endVersion, TransactionalID: t.config.ID,
+			ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch, TransactionResult: commit,
 		})
 		if err != nil {
 			return 0, err

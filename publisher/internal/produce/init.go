@@ -11,7 +11,8 @@ import (
 // the same id left open, and fences it; a transaction lives no longer than timeout.
 func Init(conn *sarama.Broker, transactionalID *string, timeout time.Duration) (Producer, sarama.KError, error) {
 	response, err := conn.InitProducerID(&sarama.InitProducerIDRequest{
-		Version: initVersion, TransactionalID: transactionalID, TransactionTimeout: timeout, ProducerID: -1, ProducerEpoch: -1,
+		Version: initVersion, TransactionalID: transactionalID, TransactionTimeout: timeout,
+		ProducerID: -1, ProducerEpoch: -1,
 	})
 	if err != nil {
 		return Producer{}, sarama.ErrNoError, err
