@@ -110,8 +110,8 @@ type Config struct {
 // faults are deliberate defects by which tests show that the checks of the
 // guarantee find them. The zero value has none; only tests can set them.
 type faults struct {
-	// resend: a batch is given up after one retry, and its records go to the end
-	// of what waits.
+	// resend: a batch is given up after one retry, and its records are sent again
+	// behind what has come a moment later.
 	resend bool
 }
 

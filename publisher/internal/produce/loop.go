@@ -39,8 +39,8 @@ type Config struct {
 	// Failed is told why a partition sends nothing more; first is the first record
 	// that it did not. It must not block.
 	Failed func(first *Record, cause error)
-	// Resend is a defect, for tests: a batch that is given up is sent again behind
-	// what has come meanwhile, which is more because each try has its pause.
+	// Resend is a defect, for tests: the records of a batch that is given up are put
+	// again a moment later, behind what has come meanwhile.
 	Resend bool
 }
 
@@ -215,7 +215,7 @@ func (l *Loop) settle(a answer) {
 		case verdictAcked:
 			l.config.Acked(l.acked(lane))
 		case verdictAgain, verdictLost:
-			if !l.again(lane, v == verdictLost && !l.config.Resend, now) {
+			if !l.again(lane, v == verdictLost, now) {
 				l.giveUp(lane, cause)
 			}
 		case verdictFailed:
@@ -257,16 +257,22 @@ func (l *Loop) giveUp(lane *lane, cause error) {
 	l.config.Failed(lane.head(), cause)
 }
 
+// resendPause is the moment of [Config].Resend.
+const resendPause = 300 * time.Millisecond
+
 // resend is the defect.
 func (l *Loop) resend(lane *lane) {
 	l.producer.Epoch++ // the sequence has a hole
 	l.intake.become(l.producer)
-	for r := lane.end(); r != nil; {
-		following := r.next
-		r.next = nil
-		l.intake.put(r)
-		r = following
-	}
+	first := lane.end()
+	time.AfterFunc(resendPause, func() {
+		for r := first; r != nil; {
+			following := r.next
+			r.next = nil
+			l.intake.put(r)
+			r = following
+		}
+	})
 	l.place(lane)
 }
 
