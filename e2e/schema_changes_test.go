@@ -119,6 +119,9 @@ func TestNeededColumnChanged(t *testing.T) {
 					return
 				}
 				require.Contains(t, r.wait(30*time.Second), tc.says)
+				eventually(t, "the server has ended the last statement of the relay that is gone", 30*time.Second, func() bool {
+					return scalar[int](w, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = $1`, relayLogin) == 0
+				})
 				before := scalar[string](w, `SELECT confirmed_lsn::text FROM onceward.relay_state`)
 				r.start()
 				require.Contains(t, r.wait(30*time.Second), tc.says, "it stays found")

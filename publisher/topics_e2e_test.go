@@ -220,7 +220,7 @@ func TestTopicsAreCreatedOnARealBroker(t *testing.T) {
 	cfg.Routes = []publisher.Route{{Topic: s.topic + "-{aggregate_type}"}}
 	cfg.Topics = publisher.Topics{Create: true, Partitions: 4, ReplicationFactor: 3}
 	p, _ := start(t, cfg)
-	require.ErrorContains(t, settled(t, p, event(0, "a", "x")), "topics.replication_factor, which is 3,")
+	require.ErrorContains(t, settled(t, p, event(0, "a", "x")), "set topics.replication_factor of the relay's configuration, which is 3, to 1")
 	require.NoError(t, p.Close())
 	cfg.Topics.ReplicationFactor = 1
 	p, _ = start(t, cfg)

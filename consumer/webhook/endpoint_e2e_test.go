@@ -128,16 +128,17 @@ func eachProvider(t *testing.T, test func(t *testing.T, e *endpoint)) {
 type endpoint struct {
 	provider
 
-	t   *testing.T
-	db  *pgxpool.Pool
-	url string
-	rc  *webhook.Receiver
-	cfg webhook.Config
+	t    *testing.T
+	db   *pgxpool.Pool
+	url  string
+	rc   *webhook.Receiver
+	cfg  webhook.Config
+	made time.Time // all events
 }
 
 func newEndpoint(t *testing.T, p provider) *endpoint {
 	t.Helper()
-	e := &endpoint{provider: p, t: t, db: testdb.New(t, "15")}
+	e := &endpoint{provider: p, t: t, db: testdb.New(t, "15"), made: time.Now()}
 	for _, side := range []migrations.Side{migrations.Outbox, migrations.Consumer} {
 		m, err := migrations.New(migrations.Config{Pool: e.db, Side: side})
 		require.NoError(t, err)
@@ -205,7 +206,7 @@ func (e *endpoint) send(ctx context.Context, h http.Header, body []byte) got {
 
 // post delivers the event of an id, signed now.
 func (e *endpoint) post(id string) got {
-	h, body := e.request(id, time.Now())
+	h, body := e.request(id, e.made)
 	e.sign(h, body, secret, time.Now())
 	return e.send(e.t.Context(), h, body)
 }
@@ -214,9 +215,8 @@ func (e *endpoint) post(id string) got {
 // answer, which is the same each time.
 func (e *endpoint) posted(id string, status int) got {
 	e.t.Helper()
-	at := time.Now()
 	deliver := func() got {
-		h, body := e.request(id, at)
+		h, body := e.request(id, e.made)
 		e.sign(h, body, secret, time.Now())
 		return e.send(e.t.Context(), h, body)
 	}

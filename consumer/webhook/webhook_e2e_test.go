@@ -58,7 +58,7 @@ func TestWebhookEnqueue(t *testing.T) {
 		e.serve(nil)
 		first := e.posted("1", http.StatusOK)
 		require.Equal(t, "application/json", first.contentType)
-		h, body := e.request("1", time.Now())
+		h, body := e.request("1", e.made)
 		ev, err := e.sender.Event(h, body)
 		require.NoError(t, err)
 		var said struct{ Event, Outcome string }
@@ -91,7 +91,7 @@ func TestWebhookRefusals(t *testing.T) {
 		e.serve(work)
 		refused := func(what string, status int, change func(h http.Header, body []byte) []byte) {
 			t.Helper()
-			h, body := e.request(what, time.Now())
+			h, body := e.request(what, e.made)
 			e.sign(h, body, secret, time.Now())
 			got := e.send(t.Context(), h, change(h, body))
 			require.NoError(t, got.err)
@@ -140,7 +140,7 @@ func TestWebhookRefusals(t *testing.T) {
 		require.Zero(t, e.effects())
 		require.Zero(t, e.count("SELECT count(*) FROM onceward.processed_events"))
 
-		h, body := e.request("rotated", time.Now())
+		h, body := e.request("rotated", e.made)
 		e.sign(h, body, "the old one", time.Now())
 		require.Equal(t, http.StatusCreated, e.send(t.Context(), h, body).status)
 		body = e.other(body)
@@ -163,7 +163,7 @@ func TestWebhookInProgress(t *testing.T) {
 		return work(ctx, tx, ev)
 	})
 	ctx, hangUp := context.WithCancel(t.Context())
-	h, body := e.request("1", time.Now())
+	h, body := e.request("1", e.made)
 	e.sign(h, body, secret, time.Now())
 	first := make(chan got)
 	go func() { first <- e.send(ctx, h, body) }()
@@ -202,7 +202,7 @@ func TestWebhookGivesUp(t *testing.T) {
 		last := e.posted("1", http.StatusAccepted)
 		require.Contains(t, last.body, "dead-lettered")
 		require.Zero(t, e.effects())
-		h, body := e.request("1", time.Now())
+		h, body := e.request("1", e.made)
 		ev, err := e.sender.Event(h, body)
 		require.NoError(t, err)
 		require.Equal(t, 1, e.count(`SELECT count(*) FROM onceward.consumer_dead_letters WHERE topic = $1 AND state = 'open' AND reason = 'handler'
@@ -272,7 +272,7 @@ func TestWebhookAfterAnotherReceiver(t *testing.T) {
 		`{"Status":"paid","Body":null}`, `{"Status":1,"ContentType":"","Body":null}`, `{"Status":503,"ContentType":"","Body":null}`, "",
 	} {
 		what := strconv.Itoa(i)
-		h, body := e.request(what, time.Now())
+		h, body := e.request(what, e.made)
 		ev, err := e.sender.Event(h, body)
 		require.NoError(t, err)
 		require.NoError(t, pgx.BeginFunc(t.Context(), e.db, func(tx pgx.Tx) error {
@@ -313,7 +313,7 @@ func TestCountFailureCountsHandlersOnly(t *testing.T) {
 	e := newEndpoint(t, providers[2])
 	p, err := consumer.New(t.Context(), consumer.Config{Group: "hooks", DB: e.db, Classes: []consumer.Class{webhook.GitHubClass("*")}, Retry: consumer.Retry{MaxAttempts: 1}})
 	require.NoError(t, err)
-	h, body := e.request("1", time.Now())
+	h, body := e.request("1", e.made)
 	ev, err := e.sender.Event(h, body)
 	require.NoError(t, err)
 	of := ev
@@ -340,7 +340,7 @@ func TestCountFailureBelowTheFloor(t *testing.T) {
 	e := newEndpoint(t, providers[0])
 	p, err := consumer.New(t.Context(), consumer.Config{Group: "hooks", DB: e.db, Classes: []consumer.Class{webhook.StripeClass("*")}, Retry: consumer.Retry{MaxAttempts: 1}})
 	require.NoError(t, err)
-	h, body := e.request("1", time.Now())
+	h, body := e.request("1", e.made)
 	ev, err := e.sender.Event(h, body)
 	require.NoError(t, err)
 	ev.Key, err = outbox.ExternalKey("stripe", "evt_old", time.Now().AddDate(-1, 0, 0))
@@ -362,7 +362,7 @@ func TestEventsThatNoLetterCouldHold(t *testing.T) {
 		"content type":      func(ev *consumer.Event) { ev.ContentType = "text/\xff" },
 		"aggregate type":    func(ev *consumer.Event) { ev.AggregateType = "a\x00" },
 	} {
-		h, body := e.request("1", time.Now())
+		h, body := e.request("1", e.made)
 		ev, err := e.sender.Event(h, body)
 		require.NoError(t, err)
 		change(&ev)
