@@ -105,9 +105,6 @@ func newPending(ev Event, style string) (*pending, error) {
 	return r, nil
 }
 
-// batchLimit is how many bytes a batch may be estimated at.
-func batchLimit(maxBytes int) int { return limit.Batch(maxBytes) }
-
 // size is how many bytes a batch of this record alone has at most, before
 // compression.
 func (r *pending) size() int { return r.message.ByteSize(2) + batchOverhead }

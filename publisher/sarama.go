@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/internal/kafkaconf"
+	"github.com/onceward/onceward/publisher/internal/limit"
 	"github.com/onceward/onceward/publisher/internal/meter"
 )
 
@@ -53,7 +54,7 @@ func producerConfig(s *settings, w *wire) *sarama.Config {
 	p.Partitioner = sarama.NewManualPartitioner // ours is murmur2 (partition.go); the default is FNV, unlike Java's
 	p.Return.Successes = true                   // default false: nothing would ever be acknowledged
 	p.Return.Errors = true
-	p.MaxMessageBytes = batchLimit(s.MaxMessageBytes)
+	p.MaxMessageBytes = limit.Batch(s.MaxMessageBytes)
 	p.Compression = s.compression
 
 	// A failed batch costs a rewind, because sarama sends the partition's next
