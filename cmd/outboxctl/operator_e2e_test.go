@@ -159,7 +159,7 @@ func TestPartitionsAreMaintained(t *testing.T) {
 }
 
 func TestListByState(t *testing.T) {
-	pool, _ := newDatabase(t)
+	pool, dsn := newDatabase(t)
 	fine(t, "migrate", "up", "--side", "outbox")
 	first, second := enqueue(t, pool, "{}"), enqueue(t, pool, "{}")
 	listed := func(args ...string) events.List {
@@ -225,6 +225,11 @@ func TestListByState(t *testing.T) {
 	fine(t, "pause", "--route", "shop.order", "--reason", "they move")
 	_, stdout, _ = call(t, "show", third.String())
 	require.Regexp(t, "route shop.order is paused by [^ ]+ since [-0-9: .Z]+ \\(they move\\), and `outboxctl resume --relay ctl --route shop.order` lets it go on", stdout)
+
+	prefix := "ctl-" + pool.Config().ConnConfig.Database
+	fine(t, "migrate", "roles", "--side", "outbox", "--prefix", prefix, "--apply")
+	loginAs(t, pool, dsn, prefix+"_relay") // as of --config, which may not read what operators did
+	require.Regexp(t, `state +waiting: its route is paused, or cannot be used`, fine(t, "show", third.String()))
 }
 
 // A relay whose snapshot is behind another's: what one of them still owes is

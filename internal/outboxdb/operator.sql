@@ -157,6 +157,10 @@ FROM onceward.relay_actions a JOIN onceward.relay_state r ON r.slot = a.slot AND
 WHERE a.action = 'pause' AND NOT EXISTS (SELECT FROM onceward.relay_actions u WHERE u.slot = a.slot AND u.target = a.target AND u.action = 'resume' AND u.action_id > a.action_id)
 ORDER BY a.slot, a.target, (a.reason <> '') DESC, a.action_id DESC;
 
+-- name: MayReadActions :one
+-- MayReadActions says whether the login may read what operators did, as Rests does. That of a relay may not.
+SELECT pg_catalog.has_table_privilege('onceward.relay_actions', 'SELECT')::boolean AS allowed;
+
 -- name: Skip :one
 -- Skip tells the relay to end an event without publishing it, and forgets those that ended so.
 UPDATE onceward.relay_state s SET skip = ARRAY(SELECT DISTINCT k FROM pg_catalog.unnest(s.skip || @ids::uuid[]) AS t (k)

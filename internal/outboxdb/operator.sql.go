@@ -650,6 +650,18 @@ func (q *Queries) ListLetters(ctx context.Context, arg ListLettersParams) ([]Lis
 	return items, nil
 }
 
+const mayReadActions = `-- name: MayReadActions :one
+SELECT pg_catalog.has_table_privilege('onceward.relay_actions', 'SELECT')::boolean AS allowed
+`
+
+// MayReadActions says whether the login may read what operators did, as Rests does. That of a relay may not.
+func (q *Queries) MayReadActions(ctx context.Context) (bool, error) {
+	row := q.db.QueryRow(ctx, mayReadActions)
+	var allowed bool
+	err := row.Scan(&allowed)
+	return allowed, err
+}
+
 const overtakenEvents = `-- name: OvertakenEvents :many
 SELECT COALESCE(o.namespace, '')::text AS namespace, COALESCE(o.aggregate_type, '')::text AS aggregate_type, COALESCE(o.event_type, '')::text AS event_type,
   pg_catalog.count(*) AS events, pg_catalog.min(w.id::text)::text AS example

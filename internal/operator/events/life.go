@@ -83,6 +83,8 @@ type Account struct {
 	Paused      []relays.Rested `json:"paused_routes,omitempty"` // of the relay, where the event waits for its route
 	Disagrees   bool            `json:"disagrees,omitempty"`     // with the topic, which does not have the event
 	Moved       bool            `json:"moved,omitempty"`         // the relay has run on another system, and nothing here proves what it published
+
+	pausesHidden bool // the login may not read who paused what
 }
 
 // Letter is a dead letter of the event or of a replay of it.
@@ -245,10 +247,17 @@ func (r *Life) readRow(ctx context.Context, q *outboxdb.Queries, key operator.Na
 }
 
 // readPaused reads which routes are paused of a relay for whose route the event waits. Which
-// of them is the event's, if any, only relay.yaml says.
+// of them is the event's, if any, only relay.yaml says. With the login of a relay, as of
+// --config, nothing is said of them.
 func (r *Life) readPaused(ctx context.Context, q *outboxdb.Queries) error {
 	if !slices.ContainsFunc(r.Relays, func(v Account) bool { return v.State == states.Waiting }) {
 		return nil
+	}
+	if allowed, err := q.MayReadActions(ctx); err != nil || !allowed {
+		for i := range r.Relays {
+			r.Relays[i].pausesHidden = true
+		}
+		return err
 	}
 	rests, err := q.Rests(ctx)
 	for _, rest := range rests {

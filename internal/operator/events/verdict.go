@@ -239,7 +239,7 @@ func (v *Account) waits() string {
 		fmt.Fprintf(&paused, "; route %s is paused %s, and `outboxctl resume --relay %s --route %s` lets it go on", rest.Route, rest, v.Relay, rest.Route)
 	}
 	cause := "its route cannot be used for now"
-	if len(v.Paused) > 0 {
+	if len(v.Paused) > 0 || v.pausesHidden {
 		cause = "its route is paused, or cannot be used"
 	}
 	return fmt.Sprintf("%s; relay %s publishes it, in its order, once it can: see /readyz of the relay and `outboxctl status`%s", cause, v.Relay, paused.String())
