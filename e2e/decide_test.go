@@ -197,6 +197,9 @@ func (r *replays) haltAndSkip() {
 	require.Equal(t, "discarded "+operatorLogin+" 2 MB of logs", scalar[string](r.environment,
 		`SELECT concat_ws(' ', state, decided_by, decided_why) FROM onceward.dead_letters WHERE namespace || ':' || letter_id = $1`, bad))
 	r.arrives(r.topic(), r.small("h"))
+	eventually(t, "the relay says that it goes on", 30*time.Second, func() bool {
+		return scalar[int](r.environment, `SELECT count(*) FROM onceward.relay_health WHERE state = 'halted'`) == 0
+	})
 	require.NotContains(t, r.order(0, "status"), "told to skip")
 	r.relay.stop()
 }
