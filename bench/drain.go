@@ -178,10 +178,7 @@ func (m *measuring) ofTopic(ctx context.Context, st *stage, s side) (report.Run,
 		return report.Run{}, err
 	}
 	run := m.between(read.Records, read.First, read.Last)
-	if read.Batches > 0 {
-		records := float64(read.Records) / float64(read.Batches)
-		run.Batch = &records
-	}
+	run.Batch = read.PerBatch()
 	return run, nil
 }
 

@@ -247,10 +247,7 @@ func (t *times) run(ctx context.Context, s side, m *measuring, warm int) (report
 	}
 	last := t.committed[len(t.committed)-1]
 	run := m.between(len(t.arrived)-warm, t.began, last)
-	if read.Batches > 0 {
-		records := float64(read.Records) / float64(read.Batches)
-		run.Batch = &records
-	}
+	run.Batch = read.PerBatch()
 	run.Latency = t.latency(warm)
 	return run, nil
 }

@@ -69,8 +69,8 @@ func (ls *letters) lookForParked(ctx context.Context, tx pgx.Tx, items []*item) 
 			given.Numbers = append(given.Numbers, strconv.Itoa(len(asked)))
 			given.Topics, given.KeyHashes = append(given.Topics, it.ev.Source.Topic), append(given.KeyHashes,
 				hashOf(it.ev.Record().Key))
-			id := ""                                // of what cannot be read
-			if !it.ev.Key.IsZero() && !it.content { // recall knows which letters speak of that
+			id := "" // of what cannot be read, and by content: recall knows which letters speak of that
+			if !it.ev.Key.IsZero() && !it.content {
 				id = it.id.String()
 			}
 			given.ClaimIds, given.Fingerprints = append(given.ClaimIds, id), append(given.Fingerprints,

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/publisher/internal/limit"
 	"github.com/onceward/onceward/record"
 )
 
@@ -18,7 +19,7 @@ import (
 var (
 	Murmur2    = murmur2
 	Glob       = glob
-	BatchLimit = batchLimit
+	BatchLimit = limit.Batch
 	MaxOrigins = maxOrigins
 )
 

@@ -114,9 +114,6 @@ func (r *pending) fill(ev Event, style string) error {
 	return nil
 }
 
-// batchLimit is how many bytes a batch may be estimated at.
-func batchLimit(maxBytes int) int { return limit.Batch(maxBytes) }
-
 // size is how many bytes a batch of this record alone has at most, before
 // compression.
 func (r *pending) size() int { return r.Bytes + produce.BatchOverhead }

@@ -8,6 +8,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/internal/kafkaconf"
+	"github.com/onceward/onceward/publisher/internal/limit"
 	"github.com/onceward/onceward/publisher/internal/meter"
 	"github.com/onceward/onceward/publisher/internal/produce"
 )
@@ -58,7 +59,7 @@ func transactionalDelivery(s *settings, w *wire, tx TransactionConfig) produce.C
 
 func delivery(s *settings, w *wire) produce.Config {
 	return produce.Config{
-		Connection: writeConfig(s, w), BatchBytes: batchLimit(s.MaxMessageBytes), Compression: s.compression,
+		Connection: writeConfig(s, w), BatchBytes: limit.Batch(s.MaxMessageBytes), Compression: s.compression,
 		Down: w.down, Resend: s.faults.resend,
 	}
 }

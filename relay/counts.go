@@ -61,9 +61,7 @@ func (c *counts) Published(events int, commit time.Time) {
 
 // sent counts one produce request.
 func (c *counts) sent(records int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.requests.observe(float64(records))
+	c.change(func(*Stats) { c.requests.observe(float64(records)) })
 }
 
 // Committed counts one Kafka transaction, with the events that it published.

@@ -64,15 +64,22 @@ func TestACheckFindsWhatIsNotAsItWasWritten(t *testing.T) {
 	require.ErrorContains(t, c.Complete(1), "no payload of the benchmark")
 }
 
-func TestATopicIsReadFromWhereItWasReadBefore(t *testing.T) {
+// newTopic makes the topic events, and returns the brokers that have it.
+func newTopic(t *testing.T) (*sink.Topic, []string) {
+	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
 	require.NoError(t, err)
-	defer cluster.Close()
+	t.Cleanup(cluster.Close)
 	topic, err := sink.Create(t.Context(), cluster.ListenAddrs(), "events")
 	require.NoError(t, err)
-	defer topic.Close()
+	t.Cleanup(topic.Close)
+	return topic, cluster.ListenAddrs()
+}
+
+func TestATopicIsReadFromWhereItWasReadBefore(t *testing.T) {
+	topic, brokers := newTopic(t)
 	write := func(from, to int) {
-		client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.DefaultProduceTopic("events"))
+		client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DefaultProduceTopic("events"))
 		require.NoError(t, err)
 		defer client.Close()
 		for n := from; n < to; n++ {
@@ -100,13 +107,8 @@ func TestATopicIsReadFromWhereItWasReadBefore(t *testing.T) {
 }
 
 func TestMarkersOfTransactionsAreNoBatches(t *testing.T) {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
-	require.NoError(t, err)
-	defer cluster.Close()
-	topic, err := sink.Create(t.Context(), cluster.ListenAddrs(), "events")
-	require.NoError(t, err)
-	defer topic.Close()
-	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.DefaultProduceTopic("events"), kgo.TransactionalID("bench"))
+	topic, brokers := newTopic(t)
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DefaultProduceTopic("events"), kgo.TransactionalID("bench"))
 	require.NoError(t, err)
 	defer client.Close()
 	for i := range 2 {

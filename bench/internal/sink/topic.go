@@ -94,6 +94,15 @@ type Reading struct {
 	First, Last time.Time
 }
 
+// PerBatch is how many records a batch has in the mean; nil: no batch was read.
+func (r Reading) PerBatch() *float64 {
+	if r.Batches <= 0 {
+		return nil
+	}
+	records := float64(r.Records) / float64(r.Batches)
+	return &records
+}
+
 // silence is how long a read waits for the next record before the end.
 const silence = time.Minute
 

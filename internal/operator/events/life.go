@@ -263,9 +263,7 @@ func (r *Life) readPaused(ctx context.Context, q *outboxdb.Queries) error {
 	for _, rest := range rests {
 		for i := range r.Relays {
 			if v := &r.Relays[i]; v.State == states.Waiting && v.Slot == rest.Slot && rest.Route != "" {
-				v.Paused = append(v.Paused, relays.Rested{
-					Route: rest.Route, By: rest.RequestedBy, At: rest.RequestedAt.UTC(), Reason: rest.Reason,
-				})
+				v.Paused = append(v.Paused, relays.RestedOf(rest))
 			}
 		}
 	}

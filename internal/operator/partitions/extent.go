@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/onceward/onceward/internal/label"
+	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/relay/retention"
 )
@@ -44,12 +45,12 @@ func Few(ahead int, today bool, wanted int) error {
 	switch {
 	case !today:
 		return retention.NoPartitionToday()
-	case ahead >= FewDaysAhead:
+	case ahead >= partition.FewAhead:
 		return nil
-	case wanted != Unknown && wanted < FewDaysAhead:
+	case wanted != Unknown && wanted < partition.FewAhead:
 		return fmt.Errorf("partitions reach only %s ahead, and no more than %d are wanted: set outbox.partitions.ahead of relay.yaml (or --ahead) to %d or more and start the relay again",
-			label.Count(ahead, "day"), wanted, FewDaysAhead)
+			label.Count(ahead, "day"), wanted, partition.FewAhead)
 	}
 	return fmt.Errorf("partitions reach only %s ahead; run `outboxctl partitions maintain --config relay.yaml`, in which outbox.partitions.ahead is %d or more",
-		label.Count(ahead, "day"), FewDaysAhead)
+		label.Count(ahead, "day"), partition.FewAhead)
 }

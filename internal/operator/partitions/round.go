@@ -17,9 +17,6 @@ import (
 	"github.com/onceward/onceward/relay/retention"
 )
 
-// FewDaysAhead: with fewer partitions ahead than this it is time to act.
-const FewDaysAhead = partition.FewAhead
-
 // Report is what a round did, or would do, to the partitions of events.
 type Report struct {
 	DryRun    bool               `json:"dry_run"`

@@ -130,6 +130,11 @@ func (r *Relay) addSlot(s outboxdb.SlotsRow) {
 	}
 }
 
+// RestedOf is a row of what rests.
+func RestedOf(v outboxdb.RestsRow) Rested {
+	return Rested{Route: v.Route, By: v.RequestedBy, At: v.RequestedAt.UTC(), Reason: v.Reason}
+}
+
 // noteRests says who let rest what rests.
 func noteRests(ctx context.Context, q *outboxdb.Queries, relays []Relay) error {
 	if !slices.ContainsFunc(relays, func(r Relay) bool { return r.Paused || len(r.PausedRoutes) > 0 }) {
@@ -139,8 +144,7 @@ func noteRests(ctx context.Context, q *outboxdb.Queries, relays []Relay) error {
 	for _, v := range rests {
 		for i := range relays {
 			if relays[i].Slot == v.Slot {
-				rested := Rested{Route: v.Route, By: v.RequestedBy, At: v.RequestedAt, Reason: v.Reason}
-				relays[i].Rests = append(relays[i].Rests, rested)
+				relays[i].Rests = append(relays[i].Rests, RestedOf(v))
 			}
 		}
 	}

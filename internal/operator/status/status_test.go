@@ -11,13 +11,14 @@ import (
 	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/internal/operator/states"
+	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/relay"
 )
 
 func TestProblems(t *testing.T) {
 	pid := int32(7)
 	well := relays.Relay{Relay: "a", Slot: "onceward_a", SlotExists: true, ActivePID: &pid, WALStatus: "reserved"}
-	enough := partitions.Extent{DaysAhead: partitions.FewDaysAhead}
+	enough := partitions.Extent{DaysAhead: partition.FewAhead}
 	require.Empty(t, (&Report{Relays: []relays.Relay{well}, Partitions: enough, DeadLetters: []LettersInState{{State: "replayed", Letters: 3}}}).problems())
 
 	for name, tc := range map[string]struct {
@@ -91,7 +92,7 @@ func TestProblems(t *testing.T) {
 // TestAProblemSaysWhoseItIs, for programs that read JSON.
 func TestAProblemSaysWhoseItIs(t *testing.T) {
 	pid := int32(7)
-	r := &Report{Partitions: partitions.Extent{DaysAhead: partitions.FewDaysAhead}, Relays: []relays.Relay{{
+	r := &Report{Partitions: partitions.Extent{DaysAhead: partition.FewAhead}, Relays: []relays.Relay{{
 		Relay: "a", Slot: "onceward_a", SlotExists: true, ActivePID: &pid, Paused: true,
 		Processes: []relays.Process{{Process: "h/1/a", Alive: true, State: "halted", Code: "SLOT_LOST", Waiting: []relay.Wait{{For: relay.WaitHalted, Detail: "gone"}}}},
 	}}}
