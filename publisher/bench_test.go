@@ -25,14 +25,16 @@ func TestAllocationsPerRecord(t *testing.T) {
 				limit = 3
 			}
 			var err error
-			perRecord := testing.AllocsPerRun(1000, func() { _, err = publisher.BuildStyled(ev, style) })
+			var b publisher.Builder
+			perRecord := testing.AllocsPerRun(1000, func() { err = b.Build(ev, style) })
 			require.NoError(t, err)
 			require.LessOrEqual(t, perRecord, limit, "%s, %s", name, style)
 		}
 	}
 	headed.Row.Headers = []byte(`{"tenant": "acme", "region": "eu"}`)
 	headed.Row.Traceparent = []byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
-	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { _, _ = publisher.BuildMessage(headed) }), 2.0)
+	var b publisher.Builder
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { _ = b.Build(headed, record.StyleOnceward) }), 2.0)
 }
 
 // The whole of Publish, routing and hand-over included, with many origins and
@@ -78,8 +80,9 @@ func TestRoutesOfRowsAreForgottenInTime(t *testing.T) {
 func BenchmarkBuildRecord(b *testing.B) {
 	ev := event(1, "order-1", string(make([]byte, 350)))
 	b.ReportAllocs()
+	var builder publisher.Builder
 	for b.Loop() {
-		if _, err := publisher.BuildMessage(ev); err != nil {
+		if err := builder.Build(ev, record.StyleOnceward); err != nil {
 			b.Fatal(err)
 		}
 	}

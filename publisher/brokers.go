@@ -14,6 +14,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/internal/kafkaconf"
+	"github.com/onceward/onceward/publisher/internal/produce"
 )
 
 // Topic settings: what bounds a batch, and what an acknowledgement is worth.
@@ -24,8 +25,7 @@ const (
 )
 
 // brokers asks the cluster about itself on one connection of its own, so that
-// a look-up neither waits behind produce requests nor shares sarama's retries,
-// which never end for a topic that does not exist. Only one goroutine uses it.
+// a look-up does not wait behind produce requests. Only one goroutine uses it.
 // Every call is bounded by the network timeouts, and by the wire's cut.
 type brokers struct {
 	config  *sarama.Config
@@ -75,12 +75,8 @@ func (b *brokers) ask(fn func(*sarama.Broker) error) error {
 }
 
 func (b *brokers) connect(address string) error {
-	conn := sarama.NewBroker(address)
-	if err := conn.Open(b.config); err != nil {
-		return err
-	}
-	if _, err := conn.Connected(); err != nil {
-		_ = conn.Close()
+	conn, err := produce.Open(b.config, address)
+	if err != nil {
 		return err
 	}
 	b.conn, b.address = conn, address
@@ -144,11 +140,20 @@ func (b *brokers) reach() error {
 // describe returns the metadata of the named topics, with what this principal
 // may do to them.
 func (b *brokers) describe(names []string) (*sarama.MetadataResponse, error) {
+	request := sarama.NewMetadataRequest(b.config.Version, names)
+	request.IncludeTopicAuthorizedOperations = true
+	return b.metadata(request)
+}
+
+// locate returns the metadata of the named topics, for who leads their partitions.
+func (b *brokers) locate(topics []string) (*sarama.MetadataResponse, error) {
+	return b.metadata(sarama.NewMetadataRequest(b.config.Version, topics))
+}
+
+func (b *brokers) metadata(request *sarama.MetadataRequest) (*sarama.MetadataResponse, error) {
+	request.AllowAutoTopicCreation = false
 	var response *sarama.MetadataResponse
 	err := b.ask(func(conn *sarama.Broker) (err error) {
-		request := sarama.NewMetadataRequest(b.config.Version, names)
-		request.AllowAutoTopicCreation = false
-		request.IncludeTopicAuthorizedOperations = true
 		if response, err = conn.GetMetadata(request); err != nil || response.ClusterID == nil {
 			return err
 		}

@@ -64,7 +64,7 @@ func (t *Transactional) lookForTopic(b *brokers) error {
 	topic := t.config.Topic
 	response, err := b.describe([]string{topic})
 	if err != nil {
-		return nil //nolint:nilerr // the brokers are away: sarama waits for them
+		return nil //nolint:nilerr // the brokers are away, and waited for
 	}
 	var lost *CheckpointError
 	if err := judgeCheckpoint(topic, find(response, topic), "", t.settings); errors.As(err, &lost) && lost.Missing {

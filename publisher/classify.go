@@ -143,15 +143,15 @@ func advise(err error, maxMessageBytes int) string {
 	return strings.ReplaceAll(kindOf(err).advice, "{max}", strconv.Itoa(maxMessageBytes))
 }
 
-// explain turns the producer's error about one message into one for the
-// operator, typed by what the next publisher has to know. It is pure.
-func explain(failure *sarama.ProducerError, s *settings) error {
-	topic, r := failure.Msg.Topic, pendingOf(failure.Msg)
+// explain turns what a record, or the batch that it is the first of, was given up
+// for into an error for the operator, typed by what the next publisher has to know.
+// It is pure.
+func explain(r *pending, cause error, s *settings) error {
+	topic := r.topic.name
 	err := fmt.Errorf("%w: publish to topic %q partition %d: %w: %s",
-		ErrFailed, topic, failure.Msg.Partition, failure.Err, advise(failure.Err, s.MaxMessageBytes))
-	tooLarge := errors.Is(failure.Err, sarama.ErrMessageSizeTooLarge) ||
-		errors.Is(failure.Err, sarama.ErrMessageSetSizeTooLarge)
-	class := classify(failure.Err)
+		ErrFailed, topic, r.Partition, cause, advise(cause, s.MaxMessageBytes))
+	tooLarge := errors.Is(cause, sarama.ErrMessageSizeTooLarge) || errors.Is(cause, sarama.ErrMessageSetSizeTooLarge)
+	class := classify(cause)
 	switch {
 	case tooLarge && (!r.alone() || !r.topic.proven()), class == classRecord && !r.alone():
 		return &NarrowError{Topic: topic, Err: err}

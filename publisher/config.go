@@ -115,9 +115,9 @@ type Config struct {
 // faults are deliberate defects by which tests show that the checks of the
 // guarantee find them. The zero value has none; only tests can set them.
 type faults struct {
-	config func(*sarama.Config)
-	// resend, when set, is given each failed message instead of failing.
-	resend func(p *Publisher, failed *sarama.ProducerError)
+	// resend: a batch is given up after one retry, and its records are sent again
+	// behind what has come a moment later.
+	resend bool
 }
 
 // SASL holds the credentials of one user.
@@ -178,10 +178,7 @@ type settings struct {
 // resolve fills in defaults and refuses what is wrong.
 func (c Config) resolve() (*settings, error) {
 	s := &settings{Config: c.withDefaults()}
-	if fault.Is(fault.Resend) {
-		s.faults.config = func(s *sarama.Config) { s.Producer.Retry.Max = 1 }
-		s.faults.resend = func(p *Publisher, failed *sarama.ProducerError) { p.input <- failed.Msg }
-	}
+	s.faults.resend = s.faults.resend || fault.Is(fault.Resend)
 	for _, step := range []func() error{s.resolveCluster, s.resolveSecurity, s.resolveLimits, s.resolveTopics} {
 		if err := step(); err != nil {
 			return nil, err

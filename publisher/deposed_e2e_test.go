@@ -45,24 +45,24 @@ func TestDeposedCoordinatorIsNotBelieved(t *testing.T) {
 		before, after = at(next), at(next+1)
 		next += 2
 		commit(c.Addrs(), before)
-		client, err := sarama.NewClient(c.Addrs(), publisher.QuietConfig())
-		require.NoError(t, err)
-		defer func() { _ = client.Close() }()
 		tx.Topic = publisher.DefaultCheckpointTopic
+		group, err := publisher.NewGroup(c.Addrs(), tx)
+		require.NoError(t, err)
+		defer group.Forget()
 		read := func() answer {
-			pos, _, err := publisher.FetchOffset(client, tx)
+			pos, _, err := group.Checkpoint(tx)
 			return answer{pos, err}
 		}
 		require.Eventually(t, func() bool { // the marker of the commit has come
 			told := read()
 			if told.err != nil { // a broker that has just woken may have named the one before
-				_ = client.RefreshCoordinator(tx.Group)
+				group.Forget()
 			}
 			return told == answer{before, nil}
 		}, patience, 10*time.Millisecond)
-		asked, err := client.Coordinator(tx.Group)
+		asked, err := group.Find()
 		require.NoError(t, err)
-		old := slices.Index(c.Addrs(), asked.Addr())
+		old := slices.Index(c.Addrs(), asked)
 		require.NoError(t, syscall.Kill(c.PID(old), syscall.SIGSTOP))
 		answers := make(chan answer, 1)
 		go func() { answers <- read() }()

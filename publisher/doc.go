@@ -20,11 +20,10 @@
 //	running ──first ProducerError──> failed ──Close──> closed
 //	   └───────────────Close───────────────────────────┘
 //
-// A failed publisher stays failed. There is no in-place recovery on purpose:
-// sarama goes on with the partition's next batch when one has failed, and
-// sending the failed one again would put it behind its successors. The gate of
-// wire.go therefore refuses every write from the moment the first error is
-// seen, and the caller makes a new Publisher and rewinds.
+// A failed publisher stays failed. There is no in-place recovery on purpose: what a
+// broker refuses for good is a matter of the topic, the record or the producer, and the
+// caller makes a new Publisher, which looks at all three anew, and rewinds. Until then
+// nothing overtakes: the partition sends nothing more, and the connections are cut.
 //
 // A Transactional is open or not beside that. Every error of Commit, the end of
 // its ctx included, makes it failed, because the outcome is unknown then: the
@@ -50,22 +49,23 @@
 //     in which nothing was written.
 //   - The replacement fences a relay that has taken over meanwhile. It reads
 //     the checkpoint again, and stands down unless that is its own.
-//   - The gate of wire.go is not what keeps a failed event out of a commit:
-//     sarama refuses the commit once an event has failed. It stays, because no
-//     EndTxn can leave after an error has been seen, whatever sarama thinks.
+//   - A commit waits until every event was acknowledged, and a failure cuts the
+//     connections: no EndTxn leaves after an error has been seen. An abort waits for
+//     answers too, since what arrives behind it would be open for ever.
 //
 // # Who owns what
 //
-// [New] starts two goroutines and [Publisher.Close] waits for both: the drain,
-// which alone reads sarama's Successes and Errors and alone calls the
-// acknowledged function, and the watcher, which alone owns the connection on
-// which topics are looked up. Rows handed over are read until they have been
-// acknowledged and are never written to.
+// [New] starts the produce loop (package internal/produce says what goes on there),
+// which alone calls the acknowledged function, and the watcher, which alone owns the
+// connection on which topics are looked up; [Publisher.Close] waits for both. What
+// coordinators are asked for, one goroutine at a time does. Rows handed over are read
+// until they have been acknowledged and are never written to.
 //
 // # What each failure does
 //
-//   - Brokers unreachable, leader moving, too few replicas: sarama retries the
-//     same batch for about 2.7 hours; Publish blocks once MaxInFlightBytes wait.
+//   - Brokers unreachable, leader moving, too few replicas: the same batch is sent
+//     again, a thousand times, which is about 2.7 hours; a leader that cannot be found
+//     is looked for without end. Publish blocks once MaxInFlightBytes wait.
 //   - A topic that is missing or forbidden: [RouteError] from Publish, before
 //     anything is handed over and without waiting for the network. Call again
 //     later; the topic is looked up in the background, at most once a second.
@@ -93,14 +93,14 @@
 //
 // config.go says what can be set; route.go, record.go (whose headers package record
 // writes), partition.go, judge.go and classify.go are pure; sarama.go configures sarama
-// (made and secured by internal/kafkaconf); wire.go owns the connections, brokers.go and
-// topics.go the look-ups, creator.go makes topics, memory.go is what outlives a
-// publisher, place.go and topic.go what an event waits for, producer.go, drain.go
-// and inflight.go its way; transaction.go, transaction_end.go and
-// transaction_errors.go are exactly-once mode, and coordinator.go, checkpoint.go
-// and offsets.go its start. They are more than 25, and stay together: every wall that
-// was tried through the producer, its topics and its transactions is crossed by 20 to 30
-// names.
+// (made and secured by internal/kafkaconf) and the produce loop; wire.go owns the
+// connections, brokers.go and topics.go the look-ups, creator.go makes topics, memory.go
+// is what outlives a publisher, place.go and topic.go what an event waits for, producer.go
+// and inflight.go its way; transaction.go, transaction_end.go and transaction_errors.go are
+// exactly-once mode, transaction_requests.go, coordinator.go and offsets.go what it asks
+// brokers for, and checkpoint.go its topic. They are more than 25, and stay together: every
+// wall that was tried through the look-ups, the topics and the transactions is crossed by 20
+// to 30 names. That around the produce loop is crossed by a dozen.
 //
 // # Stability
 //

@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"time"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher/internal/limit"
-	"github.com/onceward/onceward/publisher/internal/meter"
 	"github.com/onceward/onceward/record"
 )
 
@@ -30,25 +30,24 @@ const (
 	DefaultTopicRefresh     = defaultTopicRefresh
 )
 
-// ProducerConfig builds the sarama configuration of a Config.
-func ProducerConfig(cfg Config) (*sarama.Config, error) {
+// WriteConfig builds the sarama configuration of connections on which something is
+// written, and what every produce request has. With an ID in tx it is that of
+// transactions.
+func WriteConfig(cfg Config, tx TransactionConfig) (*sarama.Config, sarama.ProduceRequest, error) {
 	s, err := cfg.resolve()
 	if err != nil {
-		return nil, err
+		return nil, sarama.ProduceRequest{}, err
 	}
-	return producerConfig(s, newWire(s.Dial)), nil
-}
-
-// TransactionalConfig builds the sarama configuration of transactions.
-func TransactionalConfig(cfg Config, tx TransactionConfig) (*sarama.Config, error) {
-	s, err := cfg.resolve()
-	if err != nil {
-		return nil, err
+	w := newWire(s.Dial)
+	if tx.ID == "" {
+		d := idempotentDelivery(s, w)
+		return d.Connection, d.Body(), nil
 	}
 	if tx, err = tx.resolve(); err != nil {
-		return nil, err
+		return nil, sarama.ProduceRequest{}, err
 	}
-	return transactionalConfig(s, newWire(s.Dial), tx, func() {}, func() bool { return false }), nil
+	d := transactionalDelivery(s, w, tx)
+	return d.Connection, d.Body(), nil
 }
 
 // Resolve validates a Config and returns it with its defaults.
@@ -71,20 +70,36 @@ func TopicOf(routes []Route, allow []string, row *outbox.Row) (string, error) {
 
 // BuildMessage builds the message of an event.
 func BuildMessage(ev Event) (*sarama.ProducerMessage, error) {
-	r, err := newPending(ev, record.StyleOnceward)
-	if err != nil {
-		return nil, err
-	}
-	return &r.message, nil
+	return BuildStyled(ev, record.StyleOnceward)
 }
 
 // BuildStyled builds the message of an event in a header style.
 func BuildStyled(ev Event, style string) (*sarama.ProducerMessage, error) {
-	r, err := newPending(ev, style)
-	if err != nil {
+	r := new(pending)
+	if err := r.fill(ev, style); err != nil {
 		return nil, err
 	}
-	return &r.message, nil
+	m := &sarama.ProducerMessage{Key: sarama.ByteEncoder(r.Kafka.Key)}
+	if r.Kafka.Value != nil {
+		m.Value = sarama.ByteEncoder(r.Kafka.Value)
+	}
+	for _, h := range r.Kafka.Headers {
+		m.Headers = append(m.Headers, *h)
+	}
+	if want := m.ByteSize(2); r.Bytes != want {
+		return nil, fmt.Errorf("estimated at %d bytes, sarama says %d", r.Bytes, want)
+	}
+	return m, nil
+}
+
+// Builder builds records, one after the other.
+type Builder struct{ records pendings }
+
+// Build builds the record of an event, which ends at once.
+func (b *Builder) Build(ev Event, style string) error {
+	r := b.records.get()
+	defer b.records.put(r)
+	return r.fill(ev, style)
 }
 
 // Failure is a record that the producer gave up, and what is known of its topic.
@@ -104,18 +119,18 @@ func Explain(f Failure, cfg Config) error {
 		return err
 	}
 	r := &pending{id: f.ID, topic: &topic{name: "t"}}
+	r.Partition = 3
 	r.topic.state.Store(&topicState{limit: f.Limit, distrusted: f.Distrusted})
 	if f.Alone {
 		r.serial = new(atomic.Int64)
 	}
-	r.message.Topic, r.message.Partition, r.message.Metadata = "t", 3, r
-	return explain(&sarama.ProducerError{Msg: &r.message, Err: f.Err}, s)
+	return explain(r, f.Err, s)
 }
 
 // CheckSize is the size check of an event's record.
 func CheckSize(ev Event, maxBytes int) error {
-	r, err := newPending(ev, record.StyleOnceward)
-	if err != nil {
+	r := new(pending)
+	if err := r.fill(ev, record.StyleOnceward); err != nil {
 		return err
 	}
 	return r.sized(&ev).Check(maxBytes)
@@ -137,12 +152,9 @@ func (p *Publisher) InFlight() (events, bytes int64) {
 }
 
 // WithDefect plants a defect that the guarantee's check must find: batches are
-// given up after few retries, and given up messages are sent again.
-func WithDefect(cfg Config, config func(*sarama.Config), resend bool) Config {
-	cfg.faults.config = config
-	if resend {
-		cfg.faults.resend = func(p *Publisher, failed *sarama.ProducerError) { p.input <- failed.Msg }
-	}
+// given up after one retry, and their records sent again behind the others.
+func WithDefect(cfg Config) Config {
+	cfg.faults.resend = true
 	return cfg
 }
 
@@ -153,58 +165,45 @@ func NewDetached(cfg Config, partitions int32) (p *Publisher, stop func(), err e
 	if err != nil {
 		return nil, nil, err
 	}
-	input := make(chan *sarama.ProducerMessage)
-	p = &Publisher{
-		settings: s, input: input, inflight: newInflight(),
-		failed: make(chan struct{}), quit: make(chan struct{}),
-	}
-	p.watcher = &watcher{questions: make(chan question), usable: make(map[string]*topic), nudged: make(map[*topic]struct{})}
-	p.placer = newPlacer(s, p.watcher, p.inflight, p.failed, p.quit)
-	done := make(chan struct{})
+	w := newWire(s.Dial)
+	p = newPublisher(s, w, new(brokers), idempotentDelivery(s, w))
+	p.acknowledged = func([]uint64) {}
+	p.put = p.acked
+	stopped, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		for {
 			select {
-			case message, open := <-input:
-				if !open {
-					return
-				}
-				r := pendingOf(message)
-				r.end()
-				p.inflight.done(1, r.cost)
+			case <-stopped:
+				return
 			case q := <-p.watcher.questions:
 				q.topic.state.Store(&topicState{partitions: partitions})
 				close(q.answered)
 			}
 		}
 	}()
-	return p, func() { close(input); <-done }, nil
+	return p, func() { close(stopped); <-done }, nil
 }
 
 // Cached returns how many origins and topics the publisher remembers.
 func (p *Publisher) Cached() (routes, topics int) { return len(p.placer.routes), len(p.placer.topics) }
 
-// Gate is a wire as the drain and sarama use it, for the test of its promise.
-type Gate struct{ w *wire }
+// Wire is a wire, for the test of its promise.
+type Wire struct{ w *wire }
 
-// NewGate returns an armed wire over a dialer.
-func NewGate(dial func(context.Context, string, string) (net.Conn, error)) Gate {
-	w := newWire(dial)
-	w.arm()
-	return Gate{w}
+// NewWire returns a wire over a dialer.
+func NewWire(dial func(context.Context, string, string) (net.Conn, error)) Wire {
+	return Wire{newWire(dial)}
 }
 
-// Dial opens a gated or an ungated connection.
-func (g Gate) Dial(gated bool) (net.Conn, error) { return g.w.dial("tcp", "fake:1", gated) }
-
-// Permit lets one write begin.
-func (g Gate) Permit() { g.w.permits <- struct{}{} }
+// Dial opens a connection.
+func (w Wire) Dial() (net.Conn, error) { return w.w.dial("tcp", "fake:1") }
 
 // Cut is wire.cut.
-func (g Gate) Cut() { g.w.cut() }
+func (w Wire) Cut() { w.w.cut() }
 
 // Pause is wire.pause.
-func (g Gate) Pause(d time.Duration) bool { return g.w.pause(d) }
+func (w Wire) Pause(d time.Duration) bool { return w.w.pause(d) }
 
 // KeepProducer plants the defect that a producer stays after a commit that was
 // sent more than once.
@@ -227,21 +226,31 @@ func Unprobed(tx TransactionConfig) TransactionConfig {
 	return tx
 }
 
-// QuietConfig is a configuration of a client that leaves no goroutine behind,
-// and waits for an answer until there is another coordinator.
-func QuietConfig() *sarama.Config {
-	c := sarama.NewConfig()
-	c.Version = sarama.V2_8_0_0
-	c.MetricRegistry = meter.Registry{}
-	c.Net.ReadTimeout = 5 * time.Minute
-	return c
+// Group asks the coordinator of a group.
+type Group struct{ *coordinator }
+
+// NewGroup returns a group of a cluster, which is waited for until there is another
+// coordinator.
+func NewGroup(addresses []string, tx TransactionConfig) (Group, error) {
+	s, err := Config{Brokers: addresses, Routes: []Route{{Topic: "t"}}}.resolve()
+	if err != nil {
+		return Group{}, err
+	}
+	config := lookupConfig(s, newWire(s.Dial))
+	config.Net.ReadTimeout = 5 * time.Minute
+	return Group{newCoordinator(s, config, sarama.CoordinatorGroup, tx.Group)}, nil
 }
 
-// FetchOffset asks whom the client takes for the coordinator for the checkpoint,
-// once.
-func FetchOffset(client sarama.Client, tx TransactionConfig) (Position, bool, error) {
-	return fetchOffset(client, tx)
+// Checkpoint asks whom it takes for the coordinator for the checkpoint, once.
+func (g Group) Checkpoint(tx TransactionConfig) (Position, bool, error) {
+	return fetchOffset(g.coordinator, tx)
 }
+
+// Find looks the coordinator up, unless it is known, and returns its address.
+func (g Group) Find() (string, error) { err := g.find(); return g.link.Address, err }
+
+// Forget has the coordinator looked up again.
+func (g Group) Forget() { g.forget() }
 
 // Unwatched leaves transactions that are open for too long to the coordinator,
 // as a process does that is stopped.
@@ -250,19 +259,13 @@ func Unwatched(tx TransactionConfig) TransactionConfig {
 	return tx
 }
 
-// begins is a producer that does nothing but begin transactions.
-type begins struct{ sarama.AsyncProducer }
-
-func (begins) BeginTxn() error { return nil }
-
 // NewDetachedTransactional is [NewDetached] with transactions.
 func NewDetachedTransactional(cfg Config, partitions int32) (t *Transactional, stop func(), err error) {
 	p, stop, err := NewDetached(cfg, partitions)
 	if err != nil {
 		return nil, nil, err
 	}
-	p.producer = begins{}
-	return &Transactional{publisher: p, settings: p.settings, born: time.Now()}, stop, nil
+	return &Transactional{publisher: p, settings: p.settings, txn: new(txn), born: time.Now()}, stop, nil
 }
 
 // Written waits until everything handed over is in its partition.

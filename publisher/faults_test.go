@@ -288,7 +288,7 @@ func TestCheckFindsResentMessages(t *testing.T) {
 	})
 	t.Run("defect", func(t *testing.T) {
 		c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
-		cfg := publisher.WithDefect(c.config(), func(conf *sarama.Config) { conf.Producer.Retry.Max = 1 }, true)
+		cfg := publisher.WithDefect(c.config())
 		_, acks := run(cfg, c)
 		require.Eventually(t, func() bool { return len(acks.all()) == last+1 }, patience, time.Millisecond)
 		require.ErrorContains(t, inOrder(c.values("shop.order"), last), "out of order")

@@ -3,7 +3,6 @@ package publisher
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -42,10 +41,10 @@ const (
 // that leads. What was committed before the write, the writer has then; nothing
 // is committed after it, because all others are fenced.
 func (t *Transactional) fetch() (Position, bool, error) {
-	client, w := t.publisher.client, t.publisher.wire
+	w := t.wire
 	unstable, failures := 0, 0
 	for {
-		pos, found, err := fetchOffset(client, t.config)
+		pos, found, err := fetchOffset(t.txn.group, t.config)
 		switch {
 		case err == nil:
 			return pos, found, nil
@@ -58,7 +57,6 @@ func (t *Transactional) fetch() (Position, bool, error) {
 			return Position{}, false, asFenced(fmt.Errorf("read the checkpoint of group %q: %w: %s", t.config.Group, err, t.advise(err)), err)
 		default:
 			failures++
-			_ = client.RefreshCoordinator(t.config.Group) // what is wrong with it, the next request says
 		}
 		if !w.pause(backoff.After(unstable+failures, fetchBackoff, fetchCeiling)) {
 			return Position{}, false, fmt.Errorf("read the checkpoint of group %q: %w", t.config.Group, errors.Join(err, errCut))
@@ -67,73 +65,57 @@ func (t *Transactional) fetch() (Position, bool, error) {
 }
 
 // fetchOffset asks the group's coordinator once.
-func fetchOffset(client sarama.Client, tx TransactionConfig) (Position, bool, error) {
-	coordinator, err := client.Coordinator(tx.Group)
-	if err != nil {
-		return Position{}, false, err
-	}
-	broken := func(err error) (Position, bool, error) {
-		_ = coordinator.Close() // it may be broken; the only error is that it is closed already
-		return Position{}, false, err
-	}
+func fetchOffset(group *coordinator, tx TransactionConfig) (pos Position, found bool, err error) {
 	if !tx.faults.unprobed {
-		probe := sarama.NewOffsetCommitRequest(client.Config(), tx.Group)
-		probe.AddBlock(tx.Topic, probePartition, 0, 0, "")
-		written, err := coordinator.CommitOffset(probe)
+		err := group.ask(func(conn *sarama.Broker) (sarama.KError, error) { return probe(conn, group.link.Config, tx) })
 		if err != nil {
-			return broken(err)
-		}
-		refusal, told := written.Errors[tx.Topic][probePartition]
-		switch {
-		case !told:
-			return Position{}, false, sarama.ErrIncompleteResponse
-		case refusal != sarama.ErrNoError:
-			return Position{}, false, refusal
+			return Position{}, false, err
 		}
 	}
-	request := &sarama.OffsetFetchRequest{Version: stableVersion, ConsumerGroup: tx.Group,
-		RequireStable: !tx.faults.untilQuiet}
-	request.AddPartition(tx.Topic, checkpointPartition)
-	response, err := coordinator.FetchOffset(request)
+	err = group.ask(func(conn *sarama.Broker) (sarama.KError, error) {
+		request := &sarama.OffsetFetchRequest{
+			Version: stableVersion, ConsumerGroup: tx.Group, RequireStable: !tx.faults.untilQuiet,
+		}
+		request.AddPartition(tx.Topic, checkpointPartition)
+		response, err := conn.FetchOffset(request)
+		if err != nil {
+			return 0, err
+		}
+		var refusal sarama.KError
+		pos, found, refusal = readOffset(response, tx.Topic)
+		return refusal, nil
+	})
+	return pos, found, err
+}
+
+// probe writes an offset that says nothing.
+func probe(conn *sarama.Broker, config *sarama.Config, tx TransactionConfig) (sarama.KError, error) {
+	request := sarama.NewOffsetCommitRequest(config, tx.Group)
+	request.AddBlock(tx.Topic, probePartition, 0, 0, "")
+	response, err := conn.CommitOffset(request)
 	if err != nil {
-		return broken(err)
+		return 0, err
 	}
-	return readOffset(response, tx.Topic)
+	refusal, told := response.Errors[tx.Topic][probePartition]
+	if !told {
+		return 0, sarama.ErrIncompleteResponse
+	}
+	return refusal, nil
 }
 
 // readOffset reads the answer. A group that nobody has heard of has no
 // checkpoint: Kafka says so with an offset of -1, others with an error.
-func readOffset(response *sarama.OffsetFetchResponse, topic string) (Position, bool, error) {
-	if errors.Is(response.Err, sarama.ErrGroupIDNotFound) {
-		return Position{}, false, nil
+func readOffset(response *sarama.OffsetFetchResponse, topic string) (pos Position, found bool, refusal sarama.KError) {
+	switch block := response.GetBlock(topic, checkpointPartition); {
+	case response.Err == sarama.ErrGroupIDNotFound:
+		return pos, false, sarama.ErrNoError
+	case response.Err != sarama.ErrNoError:
+		return pos, false, response.Err
+	case block == nil:
+		return pos, false, sarama.ErrNetworkException // incomplete, which no broker says of itself
+	case block.Err != sarama.ErrNoError || block.Offset < 0:
+		return pos, false, block.Err
+	default:
+		return Position{Order: uint64(block.Offset), Meta: block.Metadata}, true, sarama.ErrNoError
 	}
-	if response.Err != sarama.ErrNoError {
-		return Position{}, false, response.Err
-	}
-	block := response.GetBlock(topic, checkpointPartition)
-	if block == nil {
-		return Position{}, false, sarama.ErrIncompleteResponse
-	}
-	if block.Err != sarama.ErrNoError {
-		return Position{}, false, block.Err
-	}
-	if block.Offset < 0 {
-		return Position{}, false, nil
-	}
-	return Position{Order: uint64(block.Offset), Meta: block.Metadata}, true, nil
-}
-
-// passing reports whether an error of the fetch may be gone at the next try:
-// anything but a refusal by the broker.
-func passing(err error) bool {
-	var refusal sarama.KError
-	if !errors.As(err, &refusal) {
-		return true
-	}
-	return slices.Contains([]sarama.KError{
-		sarama.ErrOffsetsLoadInProgress, sarama.ErrConsumerCoordinatorNotAvailable, sarama.ErrNotCoordinatorForConsumer,
-		sarama.ErrRequestTimedOut, sarama.ErrNetworkException, sarama.ErrUnstableOffsetCommit,
-		// Of a topic that this broker has not heard of yet: it was there a moment ago.
-		sarama.ErrUnknownTopicOrPartition,
-	}, refusal)
 }

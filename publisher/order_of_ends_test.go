@@ -93,9 +93,10 @@ func (c *cluster) asBefore(request *kmsg.MetadataRequest) kmsg.Response {
 	return response
 }
 
-// The producer's client learns of partitions by itself, later than the look-ups
-// do: until then nothing is placed in those that it does not know.
-func TestPartitionsThatTheClientDoesNotKnowAreNotUsed(t *testing.T) {
+// A broker that is asked for leaders may know of new partitions later than the one
+// that is asked about topics. What is placed in one waits for its leader, in order,
+// and holds no other up.
+func TestPartitionsWithoutAKnownLeaderAreWaitedFor(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, c *cluster, cfg publisher.Config) {
 		p, acks := start(t, cfg)
 		publishNumbered(t, p, "key-2", 0, 0)
@@ -103,7 +104,7 @@ func TestPartitionsThatTheClientDoesNotKnowAreNotUsed(t *testing.T) {
 		var deaf atomic.Bool
 		c.ControlKey(int16(kmsg.Metadata), func(request kmsg.Request) (kmsg.Response, error, bool) {
 			c.KeepControl()
-			// Look-ups ask what may be done to the topic, the client does not.
+			// Look-ups of topics ask what may be done to them, those of leaders do not.
 			if deaf.Load() && !request.(*kmsg.MetadataRequest).IncludeTopicAuthorizedOperations {
 				return c.asBefore(request.(*kmsg.MetadataRequest)), nil, true
 			}
@@ -113,16 +114,20 @@ func TestPartitionsThatTheClientDoesNotKnowAreNotUsed(t *testing.T) {
 		deaf.Store(true)
 		time.Sleep(2 * publisher.DefaultTopicRefresh)
 		synctest.Wait()
-		publishNumbered(t, p, "key-2", 1, 1)
-		require.NoError(t, p.Flush(t.Context()))
-		require.Len(t, acks.all(), 2)
-		deaf.Store(false)
-		require.Len(t, c.read("shop.order")[0], 2, "both in the old partition")
-		time.Sleep(2 * publisher.DefaultTopicRefresh)
+		publishNumbered(t, p, "key-2", 1, 3)
+		old := "" // a key of the partition whose leader is known
+		for i := 0; publisher.Partition([]byte(old), 8) != 0; i++ {
+			old = numbers(i, i)[0]
+		}
+		publishNumbered(t, p, old, 4, 4)
+		time.Sleep(time.Minute)
 		synctest.Wait()
-		publishNumbered(t, p, "key-2", 2, 2)
+		require.Equal(t, []uint64{0, 4}, acks.all())
+		require.NoError(t, p.Err())
+		deaf.Store(false)
 		require.NoError(t, p.Flush(t.Context()))
-		require.Len(t, c.read("shop.order")[publisher.Partition([]byte("key-2"), 8)], 1)
+		require.Equal(t, []uint64{0, 4, 1, 2, 3}, acks.all())
+		require.Len(t, c.read("shop.order")[publisher.Partition([]byte("key-2"), 8)], 3)
 	}, kfake.SeedTopics(1, "shop.order"))
 }
 

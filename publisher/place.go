@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/onceward/onceward/publisher/internal/produce"
 	"github.com/onceward/onceward/record"
 )
 
@@ -19,6 +20,7 @@ type placer struct {
 	settings     *settings
 	watcher      *watcher
 	inflight     *inflight
+	records      *pendings
 	failed, quit <-chan struct{} // of the producer behind it; both end a wait
 
 	origin origin // of the last event, with its topic: rows of one type come in runs
@@ -45,23 +47,31 @@ func (p *placer) place(ctx context.Context, ev Event) (*pending, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := newPending(ev, p.settings.HeaderStyle)
-	if err != nil {
+	r := p.records.get()
+	if err := p.ready(ctx, r, ev, t, state); err != nil {
+		p.records.put(r)
 		return nil, err
-	}
-	if err := r.sized(&ev).Check(p.settings.MaxMessageBytes); err != nil {
-		return nil, err
-	}
-	if err := p.fit(ctx, r, t, state, &ev); err != nil {
-		return nil, err
-	}
-	r.topic = t
-	r.message.Topic = t.name
-	r.message.Partition = Partition(r.key, t.partitions)
-	if t.serial != nil {
-		return r, p.awaitTurn(ctx, r)
 	}
 	return r, nil
+}
+
+// ready makes a record that of an event, and waits until it may be handed over.
+func (p *placer) ready(ctx context.Context, r *pending, ev Event, t *topic, state *topicState) error {
+	if err := r.fill(ev, p.settings.HeaderStyle); err != nil {
+		return err
+	}
+	if err := r.sized(&ev).Check(p.settings.MaxMessageBytes); err != nil {
+		return err
+	}
+	if err := p.fit(ctx, r, t, state, &ev); err != nil {
+		return err
+	}
+	r.topic, r.Topic = t, &t.route
+	r.Partition = Partition(r.Kafka.Key, t.partitions)
+	if t.serial != nil {
+		return p.awaitTurn(ctx, r)
+	}
+	return nil
 }
 
 // route returns the topic of an event. A template is executed once per origin.
@@ -121,7 +131,7 @@ func (p *placer) topicOf(name string) *topic {
 	}
 	t := p.watcher.find(name)
 	if t == nil {
-		t = &topic{name: name, partitions: p.settings.Memory.count(name)}
+		t = &topic{name: name, route: produce.Topic{Name: name}, partitions: p.settings.Memory.count(name)}
 	}
 	p.topics[name] = t
 	return t
@@ -232,7 +242,7 @@ func (p *placer) fit(ctx context.Context, r *pending, t *topic, state *topicStat
 // awaitTurn waits until the record's partition has nothing in flight, so that
 // it gets a batch of its own.
 func (p *placer) awaitTurn(ctx context.Context, r *pending) error {
-	inFlight := &r.topic.serial[r.message.Partition]
-	r.serial = inFlight
+	inFlight := &r.topic.serial[r.Partition]
+	r.serial, r.Alone = inFlight, true
 	return p.inflight.wait(ctx, p.failed, p.quit, func() bool { return inFlight.Load() == 0 })
 }

@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/publisher/internal/produce"
 )
 
 const (
-	// closeGrace is how long Close lets sarama finish what it holds.
+	// closeGrace is how long Close waits for what is in flight.
 	closeGrace = 2 * time.Second
 	// closeLimit is how long Close waits after it has cut the connections.
 	closeLimit = 10 * time.Second
@@ -23,18 +26,21 @@ const (
 type Publisher struct {
 	settings *settings
 	wire     *wire
-	client   sarama.Client
 	watcher  *watcher
 	inflight *inflight
+	records  *pendings
+	loop     *produce.Loop
+	put      func(*produce.Record) // the loop's
+	search   *brokers              // for leaders; the loop's
 	// transactional: an epoch that is not the newest means a rival, where
 	// without transactions it means that the broker has forgotten us.
 	transactional bool
 
-	handover sync.Mutex           // held by Publish; what follows belongs to it
-	producer sarama.AsyncProducer // nil when a rotation failed halfway
-	input    chan<- *sarama.ProducerMessage
-	drained  chan struct{} // closed when the producer's drain has ended
+	handover sync.Mutex // held by Publish; what follows belongs to it
 	placer   *placer
+
+	acknowledged func(tags []uint64) // called by the loop's goroutine, as what it calls
+	tags         []uint64
 
 	failed   chan struct{}
 	failOnce sync.Once
@@ -43,7 +49,6 @@ type Publisher struct {
 	quit      chan struct{} // closed by Close
 	closeOnce sync.Once
 	closeErr  error
-	cutOnce   sync.Once
 	tasks     sync.WaitGroup
 }
 
@@ -70,15 +75,15 @@ func New(ctx context.Context, cfg Config, acknowledged func(tags []uint64)) (*Pu
 	b, err := reach(s, w)
 	var p *Publisher
 	if err == nil {
-		p, err = connect(s, w, b, producerConfig(s, w))
+		p, err = connect(s, w, b)
 	}
 	if !disarm() {
 		err = errors.Join(ctx.Err(), err)
 	}
 	if err != nil {
 		w.cut()
-		if p != nil {
-			p.abandon()
+		if b != nil {
+			b.close()
 		}
 		return nil, err
 	}
@@ -106,73 +111,75 @@ func unreachable(err error) error {
 	return fmt.Errorf("connect to Kafka: no broker can be used; check brokers, TLS and SASL of the configuration: %w", err)
 }
 
-// connect gets the producer's id from the very broker that was reached: sarama
-// would ask a random one, dead or alive. It closes b when it fails.
-func connect(s *settings, w *wire, b *brokers, config *sarama.Config) (_ *Publisher, err error) {
-	defer func() {
-		if err != nil {
-			b.close()
-		}
-	}()
-	client, err := sarama.NewClient([]string{b.address}, config)
-	if err != nil {
-		return nil, fmt.Errorf("connect to Kafka: %w", err)
-	}
-	producer, err := sarama.NewAsyncProducerFromClient(client)
-	if err == nil {
-		if err = client.RefreshBrokers(s.Brokers); err != nil {
-			abandon(producer, client)
-		}
-	} else {
-		_ = client.Close()
-	}
+// connect gets the producer's id from the very broker that was reached.
+func connect(s *settings, w *wire, b *brokers) (*Publisher, error) {
+	id, err := firstProducer(b, w)
 	if err != nil {
 		return nil, fmt.Errorf("get a producer id from %s: %w: %s", b.address, err, advise(err, s.MaxMessageBytes))
 	}
-	p := &Publisher{
-		settings: s, wire: w, client: client, producer: producer, input: producer.Input(),
-		inflight: newInflight(),
-		failed:   make(chan struct{}), quit: make(chan struct{}), drained: make(chan struct{}),
-	}
-	p.watcher = &watcher{
-		settings: s, wire: w, brokers: b, client: client,
-		questions: make(chan question), refreshed: make(chan *topic), tasks: &p.tasks,
-		fail: p.fail, usable: make(map[string]*topic), nudged: make(map[*topic]struct{}),
-		nudges:     make(chan struct{}, 1),
-		refreshing: make(map[string]bool), narrow: named(s.Narrow), doubtful: make(map[string]*topic),
-		creator: newCreator(),
-	}
-	p.placer = newPlacer(s, p.watcher, p.inflight, p.failed, p.quit)
+	p := newPublisher(s, w, b, idempotentDelivery(s, w))
+	p.loop.Become(id)
 	return p, nil
 }
 
-// abandon ends a publisher that was not started.
-func (p *Publisher) abandon() {
-	abandon(p.producer, p.client)
-	p.watcher.brokers.close()
+// idTries bounds the questions for a producer's id, produceBackoff apart.
+const idTries = 10
+
+// firstProducer gets a producer without transactions.
+func firstProducer(b *brokers, w *wire) (first produce.Producer, err error) {
+	for try := 1; ; try++ {
+		refusal := sarama.ErrNoError
+		err = b.ask(func(conn *sarama.Broker) (err error) {
+			first, refusal, err = produce.Init(conn, nil, 0)
+			return err
+		})
+		if err == nil && refusal != sarama.ErrNoError {
+			err = refusal
+		}
+		if err == nil || !passing(err) || try > idTries || !w.pause(produceBackoff) {
+			return first, err
+		}
+	}
 }
 
-// abandon ends a producer that was given nothing yet.
-func abandon(producer sarama.AsyncProducer, client sarama.Client) {
-	_ = producer.Close() // it holds no message, so there is no error
-	_ = client.Close()
+// newPublisher assembles a publisher that takes b over. Nothing runs yet.
+func newPublisher(s *settings, w *wire, b *brokers, d produce.Config) *Publisher {
+	p := &Publisher{
+		settings: s, wire: w, records: new(pendings), transactional: d.TransactionalID != nil,
+		tags: make([]uint64, 0, ackBatch), failed: make(chan struct{}), quit: make(chan struct{}),
+	}
+	search := lookupConfig(s, w)
+	search.Net.ReadTimeout = min(lookupTimeout, d.Connection.Net.ReadTimeout)
+	p.search = &brokers{config: search, seeds: s.Brokers, learned: slices.Clone(b.learned), cluster: s.Cluster}
+	d.Locate = func(topics []string) (*sarama.MetadataResponse, error) {
+		response, err := p.search.locate(topics)
+		w.refuse(err)
+		return response, err
+	}
+	d.Acked, d.Failed = p.acked, p.giveUp
+	d.Hurried = func() bool { return p.inflight.waiting.Load() > 0 }
+	p.loop = produce.New(d)
+	p.put = p.loop.Put
+	p.inflight = newInflight(p.loop.Nudge)
+	p.watcher = &watcher{
+		settings: s, wire: w, brokers: b,
+		questions: make(chan question), tasks: &p.tasks,
+		fail: p.fail, usable: make(map[string]*topic), nudged: make(map[*topic]struct{}),
+		nudges: make(chan struct{}, 1), narrow: named(s.Narrow), doubtful: make(map[string]*topic),
+		creator: newCreator(),
+	}
+	p.placer = newPlacer(s, p.watcher, p.inflight, p.failed, p.quit)
+	p.placer.records = p.records
+	return p
 }
 
 func (p *Publisher) start(acknowledged func(tags []uint64)) {
-	p.wire.arm()
-	p.startDrain(acknowledged)
-	p.tasks.Go(p.watcher.run)
-}
-
-// startDrain starts the reader of the producer's channels.
-func (p *Publisher) startDrain(acknowledged func(tags []uint64)) {
-	d := &drain{publisher: p, successes: p.producer.Successes(), errors: p.producer.Errors(),
-		acknowledged: acknowledged}
-	drained := p.drained
+	p.acknowledged = acknowledged
 	p.tasks.Go(func() {
-		defer close(drained)
-		d.run()
+		defer p.search.close()
+		p.loop.Run()
 	})
+	p.tasks.Go(p.watcher.run)
 }
 
 // Publish hands an event over to the producer. It blocks while MaxInFlightBytes
@@ -222,34 +229,22 @@ func (p *Publisher) accept(ctx context.Context, ev Event) (*pending, error) {
 	return r, p.reason(err)
 }
 
-// send waits for room and hands the record to sarama. It is counted before,
-// because its acknowledgement may come before sarama's channel returns.
+// send waits for room and hands the record to the loop. It is counted before,
+// because its acknowledgement may come before that returns.
 func (p *Publisher) send(ctx context.Context, r *pending) error {
-	if p.inflight.bytes.Load()+r.cost > p.settings.MaxInFlightBytes {
+	if p.inflight.bytes.Load()+r.Cost > p.settings.MaxInFlightBytes {
 		room := func() bool {
 			used := p.inflight.bytes.Load()
-			return used == 0 || used+r.cost <= p.settings.MaxInFlightBytes
+			return used == 0 || used+r.Cost <= p.settings.MaxInFlightBytes
 		}
 		if err := p.inflight.wait(ctx, p.failed, p.quit, room); err != nil {
 			return err
 		}
 	}
-	p.inflight.add(r.cost)
+	p.inflight.add(r.Cost)
 	r.begin()
-	var err error
-	select {
-	case p.input <- &r.message:
-		return nil
-	case <-p.failed:
-		err = ErrFailed
-	case <-p.quit:
-		err = ErrClosed
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	r.end()
-	p.inflight.done(1, r.cost)
-	return err
+	p.put(&r.Record)
+	return nil
 }
 
 // Failed is closed when the producer has given up on an event. No write begins
@@ -271,35 +266,34 @@ func (p *Publisher) Err() error {
 // over meanwhile, was acknowledged and reported. It returns early with Err when
 // the producer fails, with [ErrClosed], or with ctx's error.
 func (p *Publisher) Flush(ctx context.Context) error {
-	err := p.inflight.wait(ctx, p.failed, p.quit, func() bool { return p.inflight.events.Load() == 0 })
+	err := p.inflight.wait(ctx, p.failed, p.quit, p.inflight.empty)
 	if failure := p.Err(); failure != nil {
 		return failure // a failure empties the counts too
 	}
 	return err
 }
 
-// Close ends the publisher and waits for its goroutines. What sarama holds gets
+// Close ends the publisher and waits for its goroutines. What is in flight gets
 // two seconds to be sent and acknowledged, none after a failure; then the
 // connections are cut, and what is left counts as not published. Whatever is
 // acknowledged meanwhile is still reported, and nothing after Close returns.
 //
-// The error, which does not match [ErrFailed], says that sarama did not end
+// The error, which does not match [ErrFailed], says that the Kafka client did not end
 // within ten seconds more; its goroutines are then lost. Calls after the first
 // wait for it and return the same.
-func (p *Publisher) Close() error { return p.close(func() {}) }
+func (p *Publisher) Close() error { return p.close(func() {}, func() {}) }
 
-// close calls last when nothing is handed over any more and the producer still
-// works.
-func (p *Publisher) close(last func()) error {
+// close calls last when nothing is handed over any more and everything still works,
+// and after when all goroutines have ended.
+func (p *Publisher) close(last, after func()) error {
 	p.closeOnce.Do(func() {
 		close(p.quit)
 		p.handover.Lock() // a Publish that waited has seen quit; none sends from here on
 		last()
-		if p.producer != nil {
-			p.producer.AsyncClose()
-		}
 		p.handover.Unlock()
-		p.closeErr = p.wait()
+		if p.closeErr = p.wait(); p.closeErr == nil {
+			after()
+		}
 	})
 	return p.closeErr
 }
@@ -307,14 +301,10 @@ func (p *Publisher) close(last func()) error {
 // wait waits for the goroutines: within the grace for what they have left to
 // do, and after the cut for their end.
 func (p *Publisher) wait() error {
-	grace := time.NewTimer(closeGrace)
-	defer grace.Stop()
-	select {
-	case <-p.drained:
-	case <-p.failed:
-	case <-grace.C:
-	}
-	p.cut()
+	over, stop := grace()
+	defer stop()
+	_ = p.inflight.until(over, p.failed, nil, p.inflight.empty) // what is left then was not published
+	p.wire.cut()
 	done := make(chan struct{})
 	go func() {
 		p.tasks.Wait()
@@ -330,14 +320,22 @@ func (p *Publisher) wait() error {
 	}
 }
 
-// ended returns why nothing can be published any more, if so.
-func (p *Publisher) ended() error {
+// closing reports whether Close was called.
+func (p *Publisher) closing() bool {
 	select {
 	case <-p.quit:
-		return ErrClosed
+		return true
 	default:
-		return p.Err()
+		return false
 	}
+}
+
+// ended returns why nothing can be published any more, if so.
+func (p *Publisher) ended() error {
+	if p.closing() {
+		return ErrClosed
+	}
+	return p.Err()
 }
 
 // reason puts the explained failure in the place of the bare sentinel.
@@ -352,16 +350,7 @@ func (p *Publisher) reason(err error) error {
 func (p *Publisher) fail(err error) {
 	p.failOnce.Do(func() {
 		p.err = err
-		p.cut()
-		close(p.failed)
-	})
-}
-
-// cut ends all network work. Closing the client is what makes sarama give up
-// the messages that it retries; it takes locks, hence a goroutine of its own.
-func (p *Publisher) cut() {
-	p.cutOnce.Do(func() {
 		p.wire.cut()
-		p.tasks.Go(func() { _ = p.client.Close() })
+		close(p.failed)
 	})
 }

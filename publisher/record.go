@@ -1,6 +1,8 @@
 package publisher
 
 import (
+	"encoding/binary"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -9,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher/internal/limit"
+	"github.com/onceward/onceward/publisher/internal/produce"
 	"github.com/onceward/onceward/record"
 )
 
@@ -35,79 +38,85 @@ const (
 	// inlineHeaders is how many headers fit into a record without a second
 	// allocation: the seven of the contract and three of the user's.
 	inlineHeaders = 10
-	// batchOverhead is the size of a record batch without its records.
-	batchOverhead = 61
-	// companions estimates what sarama allocates beside each message until it
-	// is acknowledged: its own record, and pointers to the headers.
+	// recordOverhead and headerOverhead are the most that lengths and deltas of
+	// a record, and lengths of a header, take in a batch.
+	recordOverhead = 5*binary.MaxVarintLen32 + binary.MaxVarintLen64 + 1
+	headerOverhead = 2 * binary.MaxVarintLen32
+	// companions estimates what is allocated beside each record until it is
+	// acknowledged: its row, and what the texts of its headers leave unused.
 	companions = 256
 )
 
 // pending is one event between Publish and its acknowledgement, in a single
-// allocation. The encoders are pointer types into it, because a byte slice put
-// into an interface is an allocation of its own.
+// allocation, which the next event takes over.
 type pending struct {
-	message sarama.ProducerMessage
-	tag     uint64
-	id      uuid.UUID // of the row, or of the replay
-	topic   *topic
-	serial  *atomic.Int64 // records in flight in the topic's partition, when no batch is shared
-	cost    int64         // bytes of memory it accounts for while in flight
-	key     []byte
-	value   []byte
-	headers [inlineHeaders]sarama.RecordHeader
+	produce.Record
+	tag      uint64
+	id       uuid.UUID // of the row, or of the replay
+	topic    *topic
+	serial   *atomic.Int64 // records in flight in the topic's partition, when no batch is shared
+	headers  [inlineHeaders]sarama.RecordHeader
+	pointers [inlineHeaders]*sarama.RecordHeader
 }
 
-// pendingOf returns the record of a message that came back. There are no other
-// messages: Publish makes them all.
-func pendingOf(message *sarama.ProducerMessage) *pending {
-	r, _ := message.Metadata.(*pending)
-	return r
+// pendingOf returns the event of a record. There are no other records.
+func pendingOf(r *produce.Record) *pending {
+	p, _ := r.Owner.(*pending)
+	return p
 }
 
-// keyOf and valueOf implement sarama.Encoder over a record's own slices.
-type (
-	keyOf   pending
-	valueOf pending
-)
+// pendings keeps records that have ended for those to come. Its zero value is
+// ready; it is safe for concurrent use.
+type pendings struct{ pool sync.Pool }
 
-func (k *keyOf) Encode() ([]byte, error)   { return k.key, nil }
-func (k *keyOf) Length() int               { return len(k.key) }
-func (v *valueOf) Encode() ([]byte, error) { return v.value, nil }
-func (v *valueOf) Length() int             { return len(v.value) }
+func (p *pendings) get() *pending {
+	if r, ok := p.pool.Get().(*pending); ok {
+		return r
+	}
+	return new(pending)
+}
 
-// newPending builds the record of an event without topic and partition. It is
-// pure: the same event gives the same bytes. The timestamp stays unset, which
-// makes sarama stamp the time of publishing: Kafka deletes at once what is
-// stamped older than the retention, as the event time of a replay may be.
-func newPending(ev Event, style string) (*pending, error) {
+// put takes a record back. Nobody may hold it any more.
+func (p *pendings) put(r *pending) {
+	*r = pending{}
+	p.pool.Put(r)
+}
+
+// fill makes a fresh record that of an event, without topic and partition. It is
+// pure: the same event gives the same bytes. Its batch has the time of publishing,
+// and not of the event: Kafka deletes at once what is stamped older than the
+// retention, as the event time of a replay may be.
+func (r *pending) fill(ev Event, style string) error {
 	row := ev.Row
-	r := &pending{tag: ev.Tag, id: row.ID, key: row.AggregateID, value: row.Payload}
-	if r.key == nil {
-		r.key = []byte{} // the empty key is a key; nil would have no order
+	r.Owner, r.tag, r.id = r, ev.Tag, row.ID
+	r.Kafka.Key, r.Kafka.Value = row.AggregateID, row.Payload // no payload: a tombstone
+	if r.Kafka.Key == nil {
+		r.Kafka.Key = []byte{} // the empty key is a key; nil would have no order
 	}
 	published := record.Copy{Row: row, Position: ev.Position, RepairID: ev.RepairID}
 	if ev.Replay != nil {
 		if *ev.Replay == (record.Replay{}) {
-			return nil, &record.RowError{Field: "replay_mode", Detail: "a replay has an id and a mode"}
+			return &record.RowError{Field: "replay_mode", Detail: "a replay has an id and a mode"}
 		}
 		published.Replay, r.id = *ev.Replay, ev.Replay.ID
 	}
-	var err error
-	if r.message.Headers, err = record.AppendHeaders(r.headers[:0], published, style); err != nil {
-		return nil, err
+	headers, err := record.AppendHeaders(r.headers[:0], published, style)
+	if err != nil {
+		return err
 	}
-	r.message.Metadata = r
-	r.message.Key = (*keyOf)(r)
-	if r.value != nil {
-		r.message.Value = (*valueOf)(r) // else a tombstone: the interface itself must be nil
+	r.Bytes = recordOverhead + len(r.Kafka.Key) + len(r.Kafka.Value)
+	r.Kafka.Headers = r.pointers[:0]
+	for i := range headers {
+		r.Kafka.Headers = append(r.Kafka.Headers, &headers[i])
+		r.Bytes += headerOverhead + len(headers[i].Key) + len(headers[i].Value)
 	}
-	r.cost = int64(r.message.ByteSize(2)) + int64(unsafe.Sizeof(*r)) + companions
-	return r, nil
+	r.Cost = int64(r.Bytes) + int64(unsafe.Sizeof(*r)) + companions
+	return nil
 }
 
 // size is how many bytes a batch of this record alone has at most, before
 // compression.
-func (r *pending) size() int { return r.message.ByteSize(2) + batchOverhead }
+func (r *pending) size() int { return r.Bytes + produce.BatchOverhead }
 
 // sized is its size as that of an event, or of a copy of one.
 func (r *pending) sized(ev *Event) limit.Record {

@@ -3,12 +3,15 @@ package publisher
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/onceward/onceward/publisher/internal/produce"
 )
 
 // topic is a topic that some row leads to.
 type topic struct {
 	name     string
 	state    atomic.Pointer[topicState] // nil until it was looked up
+	route    produce.Topic              // its records' way
 	inFlight atomic.Int64               // records handed over and not ended
 	ended    atomic.Uint64              // records that have ended, ever
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -33,9 +32,7 @@ type watcher struct {
 	settings  *settings
 	wire      *wire
 	brokers   *brokers
-	client    sarama.Client // the producer's, whose partition counts must follow
 	questions chan question
-	refreshed chan *topic // topics whose partition count the client has learned
 	tasks     *sync.WaitGroup
 	fail      func(error)
 
@@ -47,12 +44,11 @@ type watcher struct {
 
 	also func(*brokers) error // asked at every look for stalls; its error is the producer's end. May be nil
 
-	doubtful   map[string]*topic // that may have been made anew: one more answer decides
-	creator    creator
-	refreshing map[string]bool
-	narrow     map[string]bool // topics to write record by record: Config.Narrow
-	warned     bool            // that a limit could not be read
-	cure       string          // of the last topic that was refused
+	doubtful map[string]*topic // that may have been made anew: one more answer decides
+	creator  creator
+	narrow   map[string]bool // topics to write record by record: Config.Narrow
+	warned   bool            // that a limit could not be read
+	cure     string          // of the last topic that was refused
 }
 
 type question struct {
@@ -89,9 +85,6 @@ func (w *watcher) run() {
 			w.again()
 		case refused := <-w.creator.made:
 			w.endRound(refused)
-		case t := <-w.refreshed:
-			delete(w.refreshing, t.name)
-			_ = w.check(t) // a failure leaves the old state until the next look
 		case <-refresh.C:
 			_ = w.check(w.inUse()...)
 		case <-stall.C:
@@ -228,7 +221,7 @@ func (w *watcher) inUse() []*topic {
 
 // checkStalled looks at the topics that have waited for acknowledgements since
 // the last time and got none. One that has become unusable would keep its
-// events for ever, because sarama retries for a topic that does not exist.
+// events for hours, because a broker that does not know it may be the only one.
 func (w *watcher) checkStalled() {
 	var waiting []*topic
 	for _, t := range w.inUse() {
@@ -244,11 +237,11 @@ func (w *watcher) checkStalled() {
 	w.brokers.close() // a new connection has to prove what the producer's has to
 	if err := w.check(waiting...); err != nil {
 		if classify(err) == classRelay {
-			// Sarama would try the old credentials for hours. The next
+			// The old credentials would be tried for hours. The next
 			// publisher gets those that are valid by then.
 			w.fail(fmt.Errorf("%w: events wait, and no broker lets the relay in: %w: %s", ErrFailed, err, advise(err, w.settings.MaxMessageBytes)))
 		}
-		return // the brokers are away: sarama waits for them, and so do we
+		return // the brokers are away, and waited for
 	}
 	for _, t := range waiting {
 		if refused := t.state.Load().refused; refused != nil && !refused.Passing && t.inFlight.Load() > 0 {
@@ -340,8 +333,7 @@ func (w *watcher) limits(found map[string]*sarama.TopicMetadata) map[string]int 
 	return limits
 }
 
-// store makes a state visible to Publish, unless the producer's client has not
-// learned of new partitions yet: it refuses a partition that it does not know.
+// store makes a state visible to Publish.
 func (w *watcher) store(t *topic, state topicState) {
 	state.checked = time.Now()
 	old := t.state.Load()
@@ -369,9 +361,6 @@ func (w *watcher) store(t *topic, state topicState) {
 		w.fail(w.shrunk(t.name, placed, state.partitions))
 		return
 	}
-	if old != nil && old.partitions > 0 && old.partitions < state.partitions && !w.clientKnows(t, state.partitions) {
-		state.partitions = old.partitions
-	}
 	t.state.Store(&state)
 }
 
@@ -395,30 +384,4 @@ func (w *watcher) shrunk(name string, from, to int32) error {
 		return fmt.Errorf("%w: %w", ErrFailed, &PartitionError{Topic: name, From: from, To: to})
 	}
 	return fmt.Errorf("%w: topic %q was made anew with %d instead of %d partitions while events waited for it", ErrFailed, name, to, from)
-}
-
-// clientKnows reports whether the producer's client has so many partitions of
-// the topic, and has it refreshed when not. The refresh may wait for ever, and
-// the watcher must not.
-func (w *watcher) clientKnows(t *topic, partitions int32) bool {
-	if known, err := w.client.Partitions(t.name); err == nil && len(known) >= int(partitions) {
-		return true
-	}
-	if w.refreshing[t.name] {
-		return false
-	}
-	w.refreshing[t.name] = true
-	w.tasks.Go(func() {
-		if err := w.client.RefreshMetadata(t.name); err != nil {
-			w.settings.Logger.Debug("refresh partitions of topic", slog.String("topic", t.name), slog.Any("error", err))
-		}
-		if !w.wire.pause(createPause) {
-			return // closing
-		}
-		select {
-		case w.refreshed <- t:
-		case <-w.wire.down:
-		}
-	})
-	return false
 }

@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/IBM/sarama"
-
 	"github.com/onceward/onceward/internal/fault"
 )
 
@@ -94,9 +92,8 @@ type Transactional struct {
 	start     Position // the checkpoint at New
 	found     bool
 
-	retries   atomic.Uint64 // requests about the transaction that sarama sent again
+	wire      *wire
 	rotations atomic.Uint64
-	producer  atomic.Pointer[sarama.AsyncProducer] // for its status only
 	// When the coordinator was first needed, in ns since born; 0 when it is not.
 	opened atomic.Int64
 	born   time.Time
@@ -107,6 +104,9 @@ type Transactional struct {
 	bytes  int64
 	since  time.Time
 	ending chan struct{} // closed when the last commit or abort has ended; nil before
+
+	turn chan struct{} // of capacity 1: taken by who has txn
+	txn  *txn
 }
 
 // NewTransactional connects to the cluster, checks the checkpoint topic (and
@@ -132,59 +132,53 @@ func NewTransactional(ctx context.Context, cfg Config, tx TransactionConfig) (*T
 	}
 	w := newWire(s.Dial)
 	disarm := context.AfterFunc(ctx, w.cut)
-	t := &Transactional{settings: s, config: tx, born: time.Now()}
-	err = t.connect(w)
+	t := &Transactional{settings: s, config: tx, wire: w, born: time.Now(), turn: make(chan struct{}, 1)}
+	b, err := reach(s, w)
+	if err == nil {
+		err = t.connect(b)
+	}
 	if !disarm() {
 		err = errors.Join(ctx.Err(), err)
 	}
 	if err != nil {
 		w.cut()
-		if t.publisher != nil {
-			t.publisher.abandon()
+		if b != nil {
+			b.close()
+		}
+		if t.txn != nil {
+			t.txn.hangUp()
 		}
 		return nil, err
 	}
-	t.publisher.start(func([]uint64) {})
+	p := t.publisher
+	p.start(func([]uint64) {})
 	if !tx.faults.unwatched {
-		t.publisher.tasks.Go(t.watch)
+		p.tasks.Go(t.watch)
 	}
 	return t, nil
 }
 
 // connect does what NewTransactional promises, in the one order that is safe.
-func (t *Transactional) connect(w *wire) error {
-	s := t.settings
-	b, err := reach(s, w)
-	if err != nil {
+func (t *Transactional) connect(b *brokers) error {
+	s, w := t.settings, t.wire
+	if err := checkCheckpoint(b, w, s, t.config.Topic); err != nil {
 		return err
 	}
-	err = checkCheckpoint(b, w, s, t.config.Topic)
-	if err == nil {
-		err = t.findCoordinators(b, w)
+	d := transactionalDelivery(s, w, t.config)
+	d.Join = t.join
+	t.txn = newTxn(s, w, t.config, d.Connection)
+	if key, err := t.txn.findCoordinators(); err != nil {
+		return fmt.Errorf("find the coordinator of %q: %w: %s", key, err, t.advise(err))
 	}
-	if err != nil {
-		b.close()
-		return err
+	if err := t.txn.initialize(); err != nil {
+		return t.explainStart(fmt.Errorf("get a producer id from %s: %w: %s", b.address, err, advise(err, s.MaxMessageBytes)))
 	}
-	retried := func() { t.retries.Add(1) }
-	p, err := connect(s, w, b, transactionalConfig(s, w, t.config, retried, t.broken))
-	if err != nil {
-		return t.explainStart(err)
-	}
-	p.transactional = true
+	p := newPublisher(s, w, b, d)
 	p.watcher.also = t.lookForTopic
 	t.publisher = p
-	producer := p.producer
-	t.producer.Store(&producer)
+	var err error
 	t.start, t.found, err = t.fetch()
 	return err
-}
-
-// broken reports whether sarama will refuse the commit, so that its retries
-// have no sense any more.
-func (t *Transactional) broken() bool {
-	producer := t.producer.Load()
-	return producer != nil && (*producer).TxnStatus()&sarama.ProducerTxnFlagInError != 0
 }
 
 // Checkpoint returns the position of the last commit as it was when the
@@ -205,10 +199,8 @@ func (t *Transactional) Publish(ctx context.Context, ev Event) error {
 	if err != nil {
 		return err
 	}
-	cost := r.cost // the record is not ours any more once it is sent
-	if err := t.begin(); err != nil {
-		return err
-	}
+	cost := r.Cost // the record is not ours any more once it is sent
+	t.begin()
 	if err := p.send(ctx, r); err != nil {
 		return p.reason(err)
 	}
@@ -225,18 +217,41 @@ func (t *Transactional) Usable(ctx context.Context, ev Event) error {
 	return t.publisher.Usable(ctx, ev)
 }
 
-// begin opens a transaction, for sarama and for the watch. Nothing is sent.
-func (t *Transactional) begin() error {
+// begin opens a transaction. Nothing is sent.
+func (t *Transactional) begin() {
 	if t.begun {
-		return nil
-	}
-	if err := t.publisher.producer.BeginTxn(); err != nil {
-		t.publisher.fail(t.explain("begin a transaction", err))
-		return t.Err()
+		return
 	}
 	t.begun = true
+	t.txn.producer.Transaction++
+	t.publisher.loop.Become(t.txn.producer)
 	t.opened.Store(int64(max(time.Since(t.born), 1)))
-	return nil
+}
+
+// join adds partitions to the open transaction for the loop, and then the group,
+// of which the commit need not think any more.
+func (t *Transactional) join(partitions map[string][]int32) {
+	p := t.publisher
+	t.inTurn(func() {
+		topic, err := t.txn.addPartitions(partitions)
+		p.loop.Joined(topic, err)
+		if err != nil {
+			return
+		}
+		if err := t.txn.addGroup(); err != nil && !p.closing() {
+			p.fail(t.explain("commit a transaction", err))
+		}
+	})
+}
+
+// inTurn runs fn beside the caller, when those before it have ended: one goroutine
+// at a time has txn. It ends with the wire, if not by itself.
+func (t *Transactional) inTurn(fn func()) {
+	t.publisher.tasks.Go(func() {
+		t.turn <- struct{}{}
+		defer func() { <-t.turn }()
+		fn()
+	})
 }
 
 // Open describes the open transaction: how many events it holds, how much
@@ -263,7 +278,7 @@ func (t *Transactional) Err() error { return t.publisher.Err() }
 // [Publisher.Close] does. It never commits: an open transaction is aborted if
 // that takes no longer than two seconds, and else left to the next producer
 // with the same id, or to its timeout.
-func (t *Transactional) Close() error { return t.publisher.close(t.letGo) }
+func (t *Transactional) Close() error { return t.publisher.close(t.letGo, t.txn.hangUp) }
 
 // watch fails the Transactional when a transaction has been open, or its end
 // under way, for longer than the coordinator bears. What is retried in vain

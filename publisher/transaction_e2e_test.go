@@ -46,6 +46,10 @@ func TestCheckpointTopicOfARealBroker(t *testing.T) {
 	p := startTransactional(t, cfg, missing)
 	require.NoError(t, p.Commit(within(t), at(1)))
 	s.deleteTopic(missing.Topic)
+	require.Eventually(t, func() bool { // brokers learn of it a moment later
+		reports, err := publisher.Inspect(within(t), cfg, []string{missing.Topic})
+		return err == nil && reports[0].Missing
+	}, patience, 20*time.Millisecond)
 	begin := time.Now()
 	require.ErrorAs(t, p.Commit(within(t), at(2)), &checkpoint)
 	require.LessOrEqual(t, time.Since(begin), 15*time.Second)

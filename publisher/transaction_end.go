@@ -7,8 +7,6 @@ import (
 	"math"
 	"time"
 	"unicode/utf8"
-
-	"github.com/IBM/sarama"
 )
 
 // Commit commits what was published since the last commit together with the
@@ -25,15 +23,14 @@ func (t *Transactional) Commit(ctx context.Context, pos Position) error {
 	if err := p.ended(); err != nil {
 		return err
 	}
-	before, err := t.commit(ctx, pos)
-	if err != nil {
+	if err := t.commit(ctx, pos); err != nil {
 		if !errors.Is(err, ErrClosed) {
 			p.fail(err)
 			return p.Err()
 		}
 		return err
 	}
-	if t.retries.Load() == before || t.config.faults.keepProducer {
+	if t.txn.repeats.Swap(0) == 0 || t.config.faults.keepProducer {
 		t.opened.Store(0)
 		return nil
 	}
@@ -45,36 +42,29 @@ func (t *Transactional) Commit(ctx context.Context, pos Position) error {
 	return nil
 }
 
-// commit ends the transaction and returns how often sarama had sent a request
-// again before it began to.
-func (t *Transactional) commit(ctx context.Context, pos Position) (retries uint64, err error) {
+// commit ends the transaction.
+func (t *Transactional) commit(ctx context.Context, pos Position) error {
 	p := t.publisher
 	if err := pos.check(); err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrFailed, err)
+		return fmt.Errorf("%w: %w", ErrFailed, err)
 	}
-	if err := t.begin(); err != nil {
-		return 0, err
+	t.begin()
+	if err := p.inflight.wait(ctx, p.failed, p.quit, p.inflight.empty); err != nil {
+		return t.explainWait(p.reason(err))
 	}
-	// First alone, so that the requests which the counter is about are those of
-	// the end only: the one that adds partitions is refused and sent again
-	// often, for a harmless reason.
-	if err := p.inflight.wait(ctx, p.failed, p.quit, func() bool { return p.inflight.events.Load() == 0 }); err != nil {
-		return 0, t.explainWait(p.reason(err))
-	}
-	retries = t.retries.Load()
 	if err := t.end(ctx, func() error {
-		// In range: checked.
-		offset := &sarama.PartitionOffsetMetadata{Offset: int64(pos.Order), LeaderEpoch: -1, Metadata: &pos.Meta}
-		offsets := map[string][]*sarama.PartitionOffsetMetadata{t.config.Topic: {offset}}
-		if err := p.producer.AddOffsetsToTxn(offsets, t.config.Group); err != nil {
+		if err := t.txn.addGroup(); err != nil {
 			return err
 		}
-		return p.producer.CommitTxn()
+		if err := t.txn.commitOffset(pos); err != nil {
+			return err
+		}
+		return t.txn.end(true)
 	}); err != nil {
-		return 0, err
+		return err
 	}
 	t.begun, t.events, t.bytes, t.since = false, 0, 0, time.Time{}
-	return retries, nil
+	return nil
 }
 
 func (pos Position) check() error {
@@ -89,14 +79,13 @@ func (pos Position) check() error {
 	return nil
 }
 
-// end runs the commit in a goroutine, because sarama takes no context: it ends
-// by itself, or by the wire's cut.
+// end runs the commit in its turn: it ends by itself, or by the wire's cut.
 func (t *Transactional) end(ctx context.Context, commit func() error) error {
 	p := t.publisher
 	done := make(chan error, 1)
 	ending := make(chan struct{})
 	t.ending = ending
-	p.tasks.Go(func() {
+	t.inTurn(func() {
 		defer close(ending)
 		done <- commit()
 	})
@@ -127,18 +116,8 @@ func (t *Transactional) end(ctx context.Context, commit func() error) error {
 // checkpoint is read again: when it is not ours any more, nothing that is in
 // memory here may be published.
 func (t *Transactional) rotate(ctx context.Context, committed Position) error {
-	p := t.publisher
 	t.opened.Store(int64(time.Since(t.born))) // the watch bounds this too
-	old := p.producer
-	p.producer, p.input = nil, nil
-	t.producer.Store(nil)
-	old.AsyncClose()
-	select {
-	case <-p.drained: // it holds nothing, so this is soon
-	case <-p.failed:
-		return p.Err()
-	}
-	found, err := t.initialize(ctx)
+	found, err := t.reinitialize(ctx)
 	if err != nil {
 		return t.explain("get a new producer id", err)
 	}
@@ -151,41 +130,28 @@ func (t *Transactional) rotate(ctx context.Context, committed Position) error {
 	return nil
 }
 
-// initialize makes a producer on the client and reads the checkpoint. While
-// there is no drain, it gives the wire's permits.
-func (t *Transactional) initialize(ctx context.Context) (Position, error) {
-	p := t.publisher
-	type result struct {
-		producer sarama.AsyncProducer
-		found    Position
-		err      error
-	}
-	results := make(chan result, 1)
-	p.tasks.Go(func() {
-		var r result
-		if r.producer, r.err = sarama.NewAsyncProducerFromClient(p.client); r.err == nil {
-			r.found, _, r.err = t.fetch()
+// reinitialize gets a new epoch, and reads the checkpoint. The end of ctx, and Close,
+// cut the wire for it.
+func (t *Transactional) reinitialize(ctx context.Context) (found Position, err error) {
+	done := make(chan error, 1)
+	t.inTurn(func() {
+		err := t.txn.initialize()
+		if err == nil {
+			found, _, err = t.fetch()
 		}
-		results <- r
+		done <- err
 	})
-	quit, ended := p.quit, ctx.Done()
+	quit, ended := t.publisher.quit, ctx.Done()
 	for {
 		select {
-		case p.wire.permits <- struct{}{}:
 		case <-quit:
-			p.cut()
+			t.wire.cut()
 			quit = nil
 		case <-ended:
-			p.cut()
+			t.wire.cut()
 			ended = nil
-		case r := <-results:
-			if r.producer != nil {
-				p.producer, p.input = r.producer, r.producer.Input()
-				p.drained = make(chan struct{})
-				t.producer.Store(&r.producer)
-				p.startDrain(func([]uint64) {})
-			}
-			return r.found, r.err
+		case err := <-done:
+			return found, err
 		}
 	}
 }
@@ -194,16 +160,15 @@ func (t *Transactional) initialize(ctx context.Context) (Position, error) {
 // cut off, an open transaction aborted.
 func (t *Transactional) letGo() {
 	p := t.publisher
-	limit := time.NewTimer(closeGrace)
-	defer limit.Stop()
-	if t.begun && !t.isEnding() && p.producer != nil && p.Err() == nil {
-		t.abort(limit.C) // what it does not reach, the timeout does
+	if t.begun && !t.isEnding() && p.Err() == nil {
+		t.abort() // what it does not reach, the timeout does
 	}
 	if !t.isEnding() {
 		return
 	}
-	p.cut()
-	limit.Reset(closeLimit)
+	p.wire.cut()
+	limit := time.NewTimer(closeLimit)
+	defer limit.Stop()
 	select {
 	case <-t.ending:
 	case <-limit.C: // Close says so
@@ -223,19 +188,29 @@ func (t *Transactional) isEnding() bool {
 	}
 }
 
-// abort aborts the open transaction, and waits for that no longer than limit.
-func (t *Transactional) abort(limit <-chan time.Time) {
-	producer := t.publisher.producer
+// abort aborts the open transaction, once all that is in flight has been answered:
+// what arrived behind the abort would be open for ever. It waits no longer than the
+// grace of Close.
+func (t *Transactional) abort() {
+	p := t.publisher
+	over, stop := grace()
+	defer stop()
+	if err := p.inflight.until(over, p.failed, nil, p.inflight.empty); err != nil {
+		return
+	}
 	ending := make(chan struct{})
 	t.ending = ending
-	t.publisher.tasks.Go(func() {
+	t.inTurn(func() {
 		defer close(ending)
-		if err := producer.AbortTxn(); err != nil {
+		if !t.txn.touched {
+			return
+		}
+		if err := t.txn.end(false); err != nil {
 			t.settings.Logger.Debug("abort a Kafka transaction", "transactional_id", t.config.ID, "error", err)
 		}
 	})
 	select {
 	case <-ending:
-	case <-limit:
+	case <-over:
 	}
 }

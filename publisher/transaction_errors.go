@@ -21,7 +21,7 @@ func asFenced(failure, cause error) error {
 	return failure
 }
 
-// explain turns an error of sarama about the transaction into one for the
+// explain turns an error about the transaction into one for the
 // operator. An explained one stays as it is.
 func (t *Transactional) explain(action string, err error) error {
 	if errors.Is(err, ErrFailed) {

@@ -333,21 +333,15 @@ func TestCommitEndsWithTheTimeout(t *testing.T) {
 }
 
 // What sarama's defaults would get wrong, and what the brokers are told.
-func TestTransactionalProducerConfig(t *testing.T) {
-	conf, err := publisher.TransactionalConfig(minimal(), oneSlot())
+func TestTransactionalWriteConfig(t *testing.T) {
+	conf, body, err := publisher.WriteConfig(minimal(), oneSlot())
 	require.NoError(t, err)
 	require.NoError(t, conf.Validate())
-	p := conf.Producer
-	require.True(t, p.Idempotent)
-	require.Equal(t, sarama.WaitForAll, p.RequiredAcks)
+	require.Equal(t, sarama.WaitForAll, body.RequiredAcks)
 	require.Equal(t, 1, conf.Net.MaxOpenRequests)
-	require.True(t, p.Return.Successes)
-	require.True(t, p.Return.Errors)
-	require.Equal(t, oneSlot().ID, p.Transaction.ID)
-	require.Equal(t, time.Minute, p.Transaction.Timeout)
-	require.Less(t, p.Timeout, conf.Net.ReadTimeout, "the broker answers before we give up")
-	require.Less(t, conf.Net.ReadTimeout, p.Transaction.Timeout/2, "one lost answer does not cost the transaction")
-	require.Zero(t, p.Retry.MaxBufferLength)
+	require.Equal(t, oneSlot().ID, *body.TransactionalID)
+	require.Less(t, time.Duration(body.Timeout)*time.Millisecond, conf.Net.ReadTimeout, "the broker answers before we give up")
+	require.Less(t, conf.Net.ReadTimeout, time.Minute/2, "one lost answer does not cost the transaction")
 	require.False(t, conf.Metadata.AllowAutoTopicCreation)
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/onceward/onceward/internal/kafkaconf"
@@ -14,21 +13,11 @@ import (
 
 var errCut = errors.New("connection cut by the publisher")
 
-// wire owns every connection of a publisher, and with them two powers that
-// sarama does not have.
-//
-// It can end everything at once: cut ends backoffs and dials, and closes all
-// connections, so that Close is bounded.
-//
-// It is the gate that keeps order after a failure. sarama hands an error over
-// on an unbuffered channel and only then turns to the partition's next batch.
-// A gated write waits for a permit, and permits come from the goroutine that
-// receives the errors, between two receives. So when the next batch asks, the
-// error before it has been seen, and no permit is given any more.
+// wire owns every connection of a publisher, so that it can end everything at
+// once: cut ends backoffs and dials, and closes all connections. Close is bounded by
+// that, and no request leaves after it.
 type wire struct {
 	dialContext func(ctx context.Context, network, address string) (net.Conn, error)
-	permits     chan struct{}
-	armed       atomic.Bool // gated writes need a permit
 	down        chan struct{}
 	foreign     chan error // that a broker is of another cluster
 
@@ -39,16 +28,11 @@ type wire struct {
 func newWire(dial func(ctx context.Context, network, address string) (net.Conn, error)) *wire {
 	return &wire{
 		dialContext: dial,
-		permits:     make(chan struct{}),
 		down:        make(chan struct{}),
 		foreign:     make(chan error, 1),
 		conns:       make(map[*conn]struct{}),
 	}
 }
-
-// arm makes gated writes ask for a permit. Before it, the connection is set up
-// and nobody gives permits.
-func (w *wire) arm() { w.armed.Store(true) }
 
 // cut ends all that waits on the network, now and from now on. It is safe to
 // call more than once and from any goroutine, and does not block.
@@ -92,7 +76,7 @@ func (w *wire) pause(d time.Duration) bool {
 
 // dial has a context of its own, because sarama's dialers are given none. The
 // goroutine that ends it with the wire ends with the dial.
-func (w *wire) dial(network, address string, gated bool) (net.Conn, error) {
+func (w *wire) dial(network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), kafkaconf.DialTimeout)
 	defer cancel()
 	go func() {
@@ -106,7 +90,7 @@ func (w *wire) dial(network, address string, gated bool) (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", address, err)
 	}
-	c := &conn{Conn: raw, wire: w, gated: gated}
+	c := &conn{Conn: raw, wire: w}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.conns == nil {
@@ -117,29 +101,10 @@ func (w *wire) dial(network, address string, gated bool) (net.Conn, error) {
 	return c, nil
 }
 
-// conn is a connection that the wire can close, and gate.
+// conn is a connection that the wire can close.
 type conn struct {
 	net.Conn
-	wire  *wire
-	gated bool
-}
-
-// Write waits for a permit first. A request under TLS takes several writes; one
-// that is refused halfway is never complete, so the broker ignores it.
-func (c *conn) Write(b []byte) (int, error) {
-	if c.gated && c.wire.armed.Load() {
-		select {
-		case <-c.wire.down:
-			return 0, errCut
-		default:
-		}
-		select {
-		case <-c.wire.permits:
-		case <-c.wire.down:
-			return 0, errCut
-		}
-	}
-	return c.Conn.Write(b)
+	wire *wire
 }
 
 // Close implements net.Conn.

@@ -57,6 +57,6 @@ const (
 	// must find out by other means how far it came.
 	NoCheckpoint Defect = "no-checkpoint"
 	// Resend gives a batch up after one retry, and hands what was given up
-	// over again.
+	// over again a moment later.
 	Resend Defect = "resend"
 )

@@ -1,0 +1,66 @@
+package produce
+
+import (
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// courier carries produce requests to one broker, one at a time: each waits for
+// its answer, while what comes for the broker grows into the next one. Encoding and
+// compression happen here, beside the loop.
+type courier struct {
+	link     Link
+	down     <-chan struct{} // ends pauses
+	requests chan carried    // of capacity 1
+	answers  chan<- answer
+
+	// The loop's.
+	lanes []*lane // that are to be sent there
+	busy  bool
+}
+
+// carried is a request on its way through the courier.
+type carried struct {
+	lanes []*lane
+	body  *sarama.ProduceRequest
+}
+
+// answer is what became of a request: a response, or an error that leaves it open
+// whether the broker has seen the request.
+type answer struct {
+	courier  *courier
+	lanes    []*lane
+	response *sarama.ProduceResponse
+	err      error
+}
+
+// run works until the loop closes the requests. Each of them is answered.
+func (c *courier) run() {
+	defer c.link.Close()
+	var throttled time.Time
+	for r := range c.requests {
+		a := answer{courier: c, lanes: r.lanes}
+		if wait := time.Until(throttled); wait > 0 {
+			pause(wait, c.down) // sarama would wait too, but not end with the network
+		}
+		a.err = c.link.Do(func(conn *sarama.Broker) (err error) {
+			a.response, err = conn.Produce(r.body)
+			return err
+		})
+		if a.err == nil {
+			throttled = time.Now().Add(a.response.ThrottleTime)
+		}
+		c.answers <- a
+	}
+}
+
+// pause waits, or until down is closed.
+func pause(d time.Duration, down <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-down:
+	}
+}

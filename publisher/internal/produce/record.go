@@ -1,0 +1,29 @@
+package produce
+
+import "github.com/IBM/sarama"
+
+// BatchOverhead is the size of a record batch without its records.
+const BatchOverhead = 61
+
+// Record is one record on its way.
+type Record struct {
+	Kafka     sarama.Record
+	Topic     *Topic
+	Partition int32
+	Bytes     int   // that it takes in a batch, at most
+	Cost      int64 // bytes of memory that it takes
+	Alone     bool  // it shares a batch with no other
+	Owner     any   // whose it is
+
+	next *Record // in whatever chain it is
+}
+
+// Next returns the record behind one that was given back, or nil.
+func (r *Record) Next() *Record { return r.next }
+
+// Topic is where records go. There is one for each name.
+type Topic struct {
+	Name string
+
+	lanes []*lane // by partition; the loop's
+}

@@ -1,0 +1,163 @@
+package publisher
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/publisher/internal/produce"
+)
+
+// Versions of the requests about transactions: those that Kafka 2.8 knows.
+const (
+	joinVersion   = 3
+	offsetVersion = 3
+	endVersion    = 3
+)
+
+// txn is the producer and its transaction as the brokers know them: what the
+// coordinators are asked for. One goroutine at a time has it.
+type txn struct {
+	config             TransactionConfig
+	wire               *wire
+	coordinator, group *coordinator // of the transactional id, and of the group
+	producer           produce.Producer
+	grouped            bool          // the group is in the open transaction
+	touched            bool          // the coordinator may know of the open transaction
+	repeats            atomic.Uint64 // requests that end a transaction which were sent again
+}
+
+func newTxn(s *settings, w *wire, config TransactionConfig, connection *sarama.Config) *txn {
+	return &txn{
+		config: config, wire: w,
+		coordinator: newCoordinator(s, connection, sarama.CoordinatorTransaction, config.ID),
+		group:       newCoordinator(s, connection, sarama.CoordinatorGroup, config.Group),
+	}
+}
+
+// hangUp closes the connections.
+func (t *txn) hangUp() {
+	t.coordinator.forget()
+	t.group.forget()
+}
+
+// repeat asks a coordinator until it takes the request, or refuses it for good, or
+// the wire is cut. A request that is counted may do harm when an earlier try of it
+// arrives late.
+func (t *txn) repeat(c *coordinator, counted bool, fn func(*sarama.Broker) (sarama.KError, error)) error {
+	for try := 1; ; try++ {
+		err := c.ask(fn)
+		if err == nil || !passing(err) || try > transactionTries(t.config.Timeout) ||
+			!t.wire.pause(backoff.After(try, transactionBackoff, transactionCeiling)) {
+			return err
+		}
+		if counted {
+			t.repeats.Add(1)
+		}
+	}
+}
+
+// initialize gets the producer a new epoch, see [produce.Init].
+func (t *txn) initialize() error {
+	return t.repeat(t.coordinator, false, func(conn *sarama.Broker) (refusal sarama.KError, err error) {
+		t.producer, refusal, err = produce.Init(conn, &t.config.ID, t.config.Timeout)
+		return refusal, err
+	})
+}
+
+// addPartitions adds partitions to the open transaction, before anything is written
+// there. With an error it names the topic that is to blame.
+func (t *txn) addPartitions(partitions map[string][]int32) (topic string, err error) {
+	t.touched = true
+	err = t.repeat(t.coordinator, false, func(conn *sarama.Broker) (refusal sarama.KError, err error) {
+		response, err := conn.AddPartitionsToTxn(&sarama.AddPartitionsToTxnRequest{
+			Version: joinVersion, TransactionalID: t.config.ID,
+			ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch, TopicPartitions: partitions,
+		})
+		if err == nil {
+			topic, refusal = refusalOf(response.Errors)
+		}
+		return refusal, err
+	})
+	return topic, err
+}
+
+// refusalOf returns the error of the partition that is to blame: the others are
+// answered OPERATION_NOT_ATTEMPTED then.
+func refusalOf(errors map[string][]*sarama.PartitionError) (topic string, refusal sarama.KError) {
+	for name, partitions := range errors {
+		for _, p := range partitions {
+			blamed := refusal != sarama.ErrNoError && refusal != sarama.ErrOperationNotAttempted
+			if p.Err != sarama.ErrNoError && !blamed {
+				topic, refusal = name, p.Err
+			}
+		}
+	}
+	return topic, refusal
+}
+
+// addGroup adds the group to the open transaction, once.
+func (t *txn) addGroup() error {
+	if t.grouped {
+		return nil
+	}
+	t.touched = true
+	err := t.repeat(t.coordinator, true, func(conn *sarama.Broker) (sarama.KError, error) {
+		response, err := conn.AddOffsetsToTxn(&sarama.AddOffsetsToTxnRequest{
+			Version: offsetVersion, TransactionalID: t.config.ID,
+			ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch, GroupID: t.config.Group,
+		})
+		if err != nil {
+			return 0, err
+		}
+		return response.Err, nil
+	})
+	t.grouped = err == nil
+	return err
+}
+
+// commitOffset writes the position into the open transaction.
+func (t *txn) commitOffset(pos Position) error {
+	// In range: checked.
+	offset := &sarama.PartitionOffsetMetadata{
+		Partition: checkpointPartition, Offset: int64(pos.Order), LeaderEpoch: -1, Metadata: &pos.Meta,
+	}
+	return t.repeat(t.group, true, func(conn *sarama.Broker) (sarama.KError, error) {
+		response, err := conn.TxnOffsetCommit(&sarama.TxnOffsetCommitRequest{
+			Version: offsetVersion, TransactionalID: t.config.ID,
+			ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch, GroupID: t.config.Group, GenerationID: -1,
+			Topics: map[string][]*sarama.PartitionOffsetMetadata{t.config.Topic: {offset}},
+		})
+		if err != nil {
+			return 0, err
+		}
+		partitions := response.Topics[t.config.Topic]
+		i := slices.IndexFunc(partitions, func(p *sarama.PartitionError) bool {
+			return p.Partition == checkpointPartition
+		})
+		if i < 0 {
+			return 0, sarama.ErrIncompleteResponse
+		}
+		return partitions[i].Err, nil
+	})
+}
+
+// end commits or aborts what is open.
+func (t *txn) end(commit bool) error {
+	err := t.repeat(t.coordinator, true, func(conn *sarama.Broker) (sarama.KError, error) {
+		response, err := conn.EndTxn(&sarama.EndTxnRequest{
+			Version: endVersion, TransactionalID: t.config.ID,
+			ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch, TransactionResult: commit,
+		})
+		if err != nil {
+			return 0, err
+		}
+		return response.Err, nil
+	})
+	if err == nil {
+		t.grouped, t.touched = false, false
+	}
+	return err
+}
