@@ -294,8 +294,10 @@ func TestClaimUnderRepeatableRead(t *testing.T) {
 
 func TestNewWantsItsTables(t *testing.T) {
 	t.Parallel()
-	_, err := consumer.New(t.Context(), consumer.Config{Group: "billing", DB: testdb.New(t, version())})
+	empty := testdb.New(t, version())
+	_, err := consumer.New(t.Context(), consumer.Config{Group: "billing", DB: empty})
 	require.ErrorIs(t, err, consumer.ErrNotInstalled)
+	require.ErrorContains(t, err, "not installed in database "+empty.Config().ConnConfig.Database+"; connect to the one that has them")
 	require.ErrorContains(t, err, "outboxctl migrate up --side consumer")
 
 	older := newDatabase(t)

@@ -49,7 +49,7 @@ type member struct {
 }
 
 // ErrNotInstalled: the database has no tables of the consumer's side.
-var ErrNotInstalled = errors.New("the consumer's tables are not installed in this database")
+var ErrNotInstalled = errors.New("the consumer's tables are not installed")
 
 // New checks the configuration and that the consumer's tables exist, and
 // registers the group's classes. The error names the field and its value, or is
@@ -71,9 +71,9 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 	}
 	switch {
 	case !found.Installed:
-		return nil, fmt.Errorf("%w; run `outboxctl migrate up --side consumer`", ErrNotInstalled)
+		return nil, fmt.Errorf("%w in database %s; connect to the one that has them; or, if this is to be it, run `outboxctl migrate up --side consumer` there", ErrNotInstalled, found.Database)
 	case !found.Current:
-		return nil, fmt.Errorf("%w: those that are there are of an older release; run `outboxctl migrate up --side consumer`", ErrNotInstalled)
+		return nil, fmt.Errorf("%w: those in database %s are of an older release; run `outboxctl migrate up --side consumer` there", ErrNotInstalled, found.Database)
 	}
 	if err := pooler.Check(ctx, cfg.DB); err != nil {
 		return nil, err

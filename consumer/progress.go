@@ -67,7 +67,8 @@ type Progress struct {
 	// timeline, and when the server was started. It changes with a failover, a
 	// restored backup or snapshot, another cluster; effects that were committed
 	// before may be missing then. A restart changes it too, and costs one look.
-	History string
+	History  string
+	Database string // its name, for messages
 }
 
 // ErrHistory: the database is on another history than it was, see [Progress], or a
@@ -212,11 +213,11 @@ func (m *marks) applied(ctx context.Context, ev *Event) {
 
 // read reads all marks, and the database's history.
 func (m *marks) read(ctx context.Context) (Progress, error) {
-	history, rows, err := progress.Read(ctx, m.db, m.group)
+	now, rows, err := progress.Read(ctx, m.db, m.group)
 	if err != nil {
 		return Progress{}, fmt.Errorf("read progress: %w", err)
 	}
-	read, known := Progress{History: history}, make(map[memory.Life]int64, len(rows))
+	read, known := Progress{History: now.History, Database: now.Database}, make(map[memory.Life]int64, len(rows))
 	for _, row := range rows {
 		if row.Topic == "" {
 			continue // of events without Source

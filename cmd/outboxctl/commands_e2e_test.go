@@ -71,7 +71,7 @@ func decode[T any](t *testing.T, text string) T {
 }
 
 func TestMigrateUpStatusDown(t *testing.T) {
-	newDatabase(t)
+	pool, _ := newDatabase(t)
 	code, stdout, _ := call(t, "migrate", "status", "--side", "outbox")
 	require.Equal(t, exitWrong, code)
 	require.Contains(t, stdout, "not installed; run `outboxctl migrate up --side outbox`")
@@ -84,7 +84,9 @@ func TestMigrateUpStatusDown(t *testing.T) {
 	out := fine(t, "migrate", "up", "--side", "outbox", "--relay", "orders")
 	require.Contains(t, out, "was 0\nmade 22 partitions: outbox_")
 	require.Contains(t, out, "made publication onceward_orders")
-	require.Contains(t, fine(t, "migrate", "up", "--side", "outbox"), "nothing to migrate")
+	again := fine(t, "migrate", "up", "--side", "outbox")
+	require.Contains(t, again, "nothing to migrate")
+	require.Contains(t, again, "database "+pool.Config().ConnConfig.Database+", side outbox")
 	require.Equal(t, "-- nothing to do\n", fine(t, "migrate", "up", "--side", "outbox", "--dry-run"))
 
 	st := decode[migrateStatusReport](t, fine(t, "migrate", "status", "--side", "outbox", "--output", "json"))

@@ -54,7 +54,7 @@ func migrateFlags(more ...cli.Flag) []cli.Flag {
 	return append(append(own, dsnFlags()...), more...)
 }
 
-func withMigrator(c *cli.Context, work func(*cli.Context, *migrations.Migrator) error) error {
+func withMigrator(c *cli.Context, work func(*cli.Context, *operator.Database, *migrations.Migrator) error) error {
 	if err := checkOutput(c); err != nil {
 		return err
 	}
@@ -89,11 +89,12 @@ func withMigrator(c *cli.Context, work func(*cli.Context, *migrations.Migrator) 
 	if err != nil {
 		return err
 	}
-	return operator.ExplainMigrator(c.Context, db, work(c, m), side)
+	return operator.ExplainMigrator(c.Context, db, work(c, db, m), side)
 }
 
 // migrateReport is the JSON answer of up and down.
 type migrateReport struct {
+	Database    string   `json:"database"`
 	Side        string   `json:"side"`
 	From        int64    `json:"from_version"`
 	To          int64    `json:"to_version"`
@@ -104,7 +105,7 @@ type migrateReport struct {
 	NotValid    []string `json:"rules_not_valid,omitempty"`
 }
 
-func migrateUp(c *cli.Context, m *migrations.Migrator) error {
+func migrateUp(c *cli.Context, db *operator.Database, m *migrations.Migrator) error {
 	if c.Bool("dry-run") {
 		return printSQL(c, m.UpSQL)
 	}
@@ -116,13 +117,13 @@ func migrateUp(c *cli.Context, m *migrations.Migrator) error {
 	if err != nil {
 		return err
 	}
-	report := newMigrateReport(c, res)
+	report := newMigrateReport(c, db, res)
 	return answer(c, report, func(p *page, report migrateReport) {
 		switch {
 		case res.From != res.To:
-			p.line("side %s: version %d, was %d", report.Side, res.To, res.From)
+			p.line("database %s, side %s: version %d, was %d", report.Database, report.Side, res.To, res.From)
 		default:
-			p.line("side %s: version %d, nothing to migrate", report.Side, res.To)
+			p.line("database %s, side %s: version %d, nothing to migrate", report.Database, report.Side, res.To)
 		}
 		if n := len(res.Partitions); n > 0 {
 			p.line("made %s: %s to %s", label.Count(n, "partition"), res.Partitions[0], res.Partitions[n-1])
@@ -139,7 +140,7 @@ func migrateUp(c *cli.Context, m *migrations.Migrator) error {
 	})
 }
 
-func migrateDown(c *cli.Context, m *migrations.Migrator) error {
+func migrateDown(c *cli.Context, db *operator.Database, m *migrations.Migrator) error {
 	if c.Bool("dry-run") {
 		return printSQL(c, m.DownSQL)
 	}
@@ -147,9 +148,9 @@ func migrateDown(c *cli.Context, m *migrations.Migrator) error {
 	if err != nil {
 		return err
 	}
-	report := newMigrateReport(c, res)
+	report := newMigrateReport(c, db, res)
 	return answer(c, report, func(p *page, report migrateReport) {
-		p.line("side %s: removed, was at version %d", report.Side, res.From)
+		p.line("database %s, side %s: removed, was at version %d", report.Database, report.Side, res.From)
 		for _, d := range res.Dropped {
 			p.line("dropped %s", d)
 		}
@@ -159,9 +160,9 @@ func migrateDown(c *cli.Context, m *migrations.Migrator) error {
 	})
 }
 
-func newMigrateReport(c *cli.Context, res migrations.Result) migrateReport {
+func newMigrateReport(c *cli.Context, db *operator.Database, res migrations.Result) migrateReport {
 	return migrateReport{
-		Side: c.String("side"), From: res.From, To: res.To, Partitions: operator.NotNil(res.Partitions),
+		Database: db.Name, Side: c.String("side"), From: res.From, To: res.To, Partitions: operator.NotNil(res.Partitions),
 		Publication: res.Publication, Dropped: res.Dropped, Kept: res.Kept, NotValid: res.NotValid,
 	}
 }
@@ -183,6 +184,7 @@ func printSQL(c *cli.Context, plan func(context.Context) ([]string, error)) erro
 }
 
 type migrateStatusReport struct {
+	Database     string              `json:"database"`
 	Side         string              `json:"side"`
 	Version      int64               `json:"version"`
 	Latest       int64               `json:"latest"`
@@ -199,13 +201,13 @@ type publicationReport struct {
 
 // migrateStatus finds something wrong when up would change something, or
 // could not.
-func migrateStatus(c *cli.Context, m *migrations.Migrator) error {
+func migrateStatus(c *cli.Context, db *operator.Database, m *migrations.Migrator) error {
 	st, err := m.Status(c.Context)
 	if err != nil {
 		return err
 	}
 	report := migrateStatusReport{
-		Side: string(st.Side), Version: st.Version, Latest: st.Latest, Pending: operator.NotNil(st.Pending),
+		Database: db.Name, Side: string(st.Side), Version: st.Version, Latest: st.Latest, Pending: operator.NotNil(st.Pending),
 		Partitions:   partitions.ExtentOf(st),
 		Publications: []publicationReport{}, Missing: st.Missing,
 	}
@@ -227,6 +229,7 @@ func printMigrateStatus(p *page, r migrateStatusReport) {
 		version += fmt.Sprintf(", newer than this binary knows (%d); upgrade outboxctl", r.Latest)
 	}
 	p.pairs(
+		[2]string{"database", r.Database},
 		[2]string{"side", r.Side},
 		[2]string{"version", version},
 		[2]string{"pending", strings.Join(r.Pending, ", ")},

@@ -2,10 +2,9 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/urfave/cli/v2"
-
-	"strconv"
 
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/events"
@@ -17,7 +16,7 @@ func showCommand() *cli.Command {
 	flags := []cli.Flag{
 		outputFlag(),
 		&cli.StringFlag{Name: "relay", Usage: "as the relay called `NAME` has it; without it as the one that is least far"},
-		&cli.DurationFlag{Name: "wait", Usage: "wait until it is there and neither pending nor waiting for its route, at most for `TIME`; exit code 3 when it is not"},
+		&cli.DurationFlag{Name: "wait", Usage: "wait until it is there and neither pending nor waiting for its route, with every relay or the one of --relay, at most for `TIME`; exit code 3 when it is not"},
 		&cli.BoolFlag{Name: "payload", Usage: "print the whole payload (in JSON as base64), not only how it begins"},
 		&cli.StringFlag{Name: "consumer-dsn", Usage: "say also what each consumer group did, from the consumer's database at `DSN`"},
 		&cli.StringFlag{Name: "consumer-dsn-file", Usage: "read that connection string from `FILE`"},
@@ -119,7 +118,7 @@ func printShow(p *page, r *events.Life) {
 		{"event time", terminal.Stamp(&r.EventTime)},
 	}, rowPairs(r)...)...)
 	if r.Waited != "" {
-		p.line("! so it is still, after %s", r.Waited)
+		p.line("! so it is still, after %s", r.InVain())
 	}
 	if r.PublishedEdited() {
 		p.line("\nit was published with edited content; the above is what was written: `outboxctl dead show %s` has what was published", r.Key)

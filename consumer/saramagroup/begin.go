@@ -111,12 +111,13 @@ func (m *member) beginAt(s sarama.ConsumerGroupSession, at place, mark consumer.
 		to = max(to, oldest)
 	}
 	if back {
-		m.log.Warn("the database has lost commits (failover or restore): messages are delivered again, and duplicates removed",
-			"topic", at.topic, "partition", at.partition, "from", committed.next, "to", to, "history", m.history)
-		has := "" // what the offset stands for; without it, the next loss of the database would not be seen
+		lost, has := "the group has worked before, and this database knows nothing of it: another database, or one of before (restored); all that Kafka has is applied again", ""
 		if known {
-			has = metadata(m.topicID(at.topic), mark.High)
+			lost = "the database has lost commits (failover or restore): messages are delivered again, and duplicates removed"
+			has = metadata(m.topicID(at.topic), mark.High) // without it, the next loss would not be seen
 		}
+		m.log.Warn(lost, "database", m.database, "history", m.history,
+			"topic", at.topic, "partition", at.partition, "from", committed.next, "to", to)
 		s.ResetOffset(at.topic, at.partition, to, has)
 		m.tally.rewinds.Add(1)
 		return to, nil
@@ -165,7 +166,7 @@ func (m *member) known(ctx context.Context) ([]consumer.Mark, error) {
 		progress, err = m.handler.Progress(ctx)
 		return err
 	})
-	m.history = progress.History
+	m.history, m.database = progress.History, progress.Database
 	return progress.Marks, err
 }
 

@@ -408,7 +408,7 @@ func (d *database) progress() (consumer.Progress, error) {
 	if d.asked != nil {
 		defer d.asked()
 	}
-	return consumer.Progress{History: d.history, Marks: slices.AppendSeq(slices.Clone(d.earlier), maps.Values(d.marks))}, nil
+	return consumer.Progress{History: d.history, Database: "shop", Marks: slices.AppendSeq(slices.Clone(d.earlier), maps.Values(d.marks))}, nil
 }
 
 func (h *handler) HandleRecord(ctx context.Context, rec consumer.Record) (consumer.Outcome, error) {

@@ -20,17 +20,17 @@ import (
 // widens a mark only over messages that are finished without a gap (lanes), and
 // commit moves Kafka's offset only to a mark that the database has.
 type member struct {
-	handler Handler
-	cfg     Config
-	stop    func(error) // ends Run with the error
-	log     *slog.Logger
-	client  sarama.Client // not the group's own, whose connections wait for messages
-	tally   *tally
-	looks   *sync.WaitGroup // of Run, which ends them by closing client
-	over    chan struct{}   // closed to end this session early
-	ending  sync.Once
-	history string                               // of the database, at Setup
-	ids     atomic.Pointer[map[string]uuid.UUID] // of topics, at Setup
+	handler           Handler
+	cfg               Config
+	stop              func(error) // ends Run with the error
+	log               *slog.Logger
+	client            sarama.Client // not the group's own, whose connections wait for messages
+	tally             *tally
+	looks             *sync.WaitGroup // of Run, which ends them by closing client
+	over              chan struct{}   // closed to end this session early
+	ending            sync.Once
+	history, database string                               // of the database, and its name, at Setup
+	ids               atomic.Pointer[map[string]uuid.UUID] // of topics, at Setup
 	// The first offset that the group has ever read of each, as the database knew it.
 	lows       map[place]int64
 	lives      map[place]uuid.UUID // the topic id of each partition's mark, from Setup on

@@ -1,6 +1,7 @@
 package saramagroup_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -54,5 +55,31 @@ func TestDatabaseGoesBackTwice(t *testing.T) {
 		got := offsets(recs, 0)
 		slices.Sort(got)
 		require.Equal(t, []int64{3, 4, 5, 6, 7, 8, 9}, got)
+	})
+}
+
+// The group's offset is in Kafka, and the database has no mark of it, because it is another
+// one: all is applied again, which is said, with the database's name; nothing is called a
+// duplicate.
+func TestAnotherDatabase(t *testing.T) {
+	inFakeTime(t, func(k *kafka) {
+		k.produce(10)
+		h := newHandler(nil)
+		stop, _ := k.run(h, defect{})
+		_, err := h.await(20)
+		require.NoError(t, err)
+		<-time.After(2 * time.Second)
+		require.NoError(t, stop())
+		require.Equal(t, [2]int64{10, 10}, k.committed())
+
+		var log bytes.Buffer
+		again := newHandler(nil) // its database is a new one
+		stop, _ = k.run(again, defect{}, withLog(&log))
+		_, err = again.await(20)
+		require.NoError(t, err)
+		require.NoError(t, stop())
+		require.Contains(t, log.String(), "this database knows nothing of it")
+		require.Contains(t, log.String(), "database=shop ")
+		require.NotContains(t, log.String(), "has lost commits")
 	})
 }

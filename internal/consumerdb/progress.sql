@@ -82,4 +82,5 @@ WHERE p.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND p.topic OPERAT
 -- back, which keeps the other two, because that takes a start. A start alone changes it too: the marks are read once more.
 SELECT ((SELECT c.system_identifier FROM pg_catalog.pg_control_system() c)::pg_catalog.text OPERATOR(pg_catalog.||) '/' OPERATOR(pg_catalog.||)
   pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) OPERATOR(pg_catalog.||) '/' OPERATOR(pg_catalog.||)
-  (EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time()))::pg_catalog.text)::pg_catalog.text AS history;
+  (EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time()))::pg_catalog.text)::pg_catalog.text AS history,
+  pg_catalog.current_database()::pg_catalog.text AS database;

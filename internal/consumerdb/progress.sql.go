@@ -75,17 +75,23 @@ func (q *Queries) EndProgress(ctx context.Context, arg EndProgressParams) error 
 const history = `-- name: History :one
 SELECT ((SELECT c.system_identifier FROM pg_catalog.pg_control_system() c)::pg_catalog.text OPERATOR(pg_catalog.||) '/' OPERATOR(pg_catalog.||)
   pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) OPERATOR(pg_catalog.||) '/' OPERATOR(pg_catalog.||)
-  (EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time()))::pg_catalog.text)::pg_catalog.text AS history
+  (EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time()))::pg_catalog.text)::pg_catalog.text AS history,
+  pg_catalog.current_database()::pg_catalog.text AS database
 `
+
+type HistoryRow struct {
+	History  string
+	Database string
+}
 
 // History identifies the history that this database is on: its system identifier, its timeline, and when the server was
 // started. A failover to a standby, a restored backup and a new cluster each change it; so does a data directory that was put
 // back, which keeps the other two, because that takes a start. A start alone changes it too: the marks are read once more.
-func (q *Queries) History(ctx context.Context) (string, error) {
+func (q *Queries) History(ctx context.Context) (HistoryRow, error) {
 	row := q.db.QueryRow(ctx, history)
-	var history string
-	err := row.Scan(&history)
-	return history, err
+	var i HistoryRow
+	err := row.Scan(&i.History, &i.Database)
+	return i, err
 }
 
 const progressOfGroup = `-- name: ProgressOfGroup :many

@@ -69,6 +69,13 @@ func (p program) spec(b broker, class string, args ...string) process.Spec {
 	}
 }
 
+// ConfigsScript is a shell script that does what Kafka's kafka-configs.sh does, with the
+// jars of the cluster, which come without Kafka's scripts.
+func (c *Cluster) ConfigsScript() string {
+	return fmt.Sprintf("#!/bin/sh\nexec %q -Dorg.slf4j.simpleLogger.defaultLogLevel=error -cp %q kafka.admin.ConfigCommand \"$@\"\n",
+		c.program.java, filepath.Join(c.program.jars, "*"))
+}
+
 // format writes the broker's configuration and, where its data folder is new,
 // has Kafka's StorageTool prepare it.
 func (p program) format(ctx context.Context, b broker, text, cluster string) error {

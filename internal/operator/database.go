@@ -20,6 +20,7 @@ import (
 // is pinned: one that is not in a transaction of its command gets one of its own.
 type Database struct {
 	Pool *pgxpool.Pool
+	Name string // as the server calls it
 }
 
 // Open opens a pool to a database. The caller closes it.
@@ -36,11 +37,12 @@ func Open(ctx context.Context, text string) (*Database, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
-	if err := pool.Ping(ctx); err != nil {
-		pool.Close()
+	db := &Database{Pool: pool}
+	if err := db.QueryRow(ctx, "SELECT pg_catalog.current_database()").Scan(&db.Name); err != nil {
+		db.Close()
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", pgconf.Unreached(secret.ConnectError(err, &cfg.ConnConfig.Config)))
 	}
-	return &Database{pool}, nil
+	return db, nil
 }
 
 // Close closes the connections.

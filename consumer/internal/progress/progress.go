@@ -29,8 +29,8 @@ const (
 // SameHistory is [ErrHistory] when the database is on another one.
 func SameHistory(ctx context.Context, q *consumerdb.Queries, history string) error {
 	now, err := q.History(ctx)
-	if err == nil && now != history {
-		err = fmt.Errorf("%w: was %s, is %s", ErrHistory, history, now)
+	if err == nil && now.History != history {
+		err = fmt.Errorf("%w: was %s, is %s", ErrHistory, history, now.History)
 	}
 	return err
 }
@@ -84,17 +84,17 @@ func saveAges(ctx context.Context, q *consumerdb.Queries, group string, of map[m
 
 // Read reads the history and the marks of a group over one connection: while the database fails over, two
 // may lead to two databases.
-func Read(ctx context.Context, db *pgxpool.Pool, group string) (history string, rows []consumerdb.ProgressOfGroupRow,
-	err error) {
+func Read(ctx context.Context, db *pgxpool.Pool, group string) (now consumerdb.HistoryRow,
+	rows []consumerdb.ProgressOfGroupRow, err error) {
 	conn, err := db.Acquire(ctx)
 	if err != nil {
-		return "", nil, err
+		return now, nil, err
 	}
 	defer conn.Release()
 	q := consumerdb.New(conn)
-	if history, err = q.History(ctx); err != nil {
-		return "", nil, fmt.Errorf("read the database's history: %w", err)
+	if now, err = q.History(ctx); err != nil {
+		return now, nil, fmt.Errorf("read the database's history: %w", err)
 	}
 	rows, err = q.ProgressOfGroup(ctx, group)
-	return history, rows, err
+	return now, rows, err
 }

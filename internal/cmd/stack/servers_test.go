@@ -32,6 +32,13 @@ func TestAStackComesUpWholeAndGoesDownWithoutATrace(t *testing.T) {
 	require.Len(t, running, 2)
 	require.Empty(t, gone)
 
+	brokers, err := os.ReadFile(filepath.Join(dir, "brokers"))
+	require.NoError(t, err)
+	out, err := process.Run(t.Context(), process.Spec{Path: filepath.Join(dir, "bin", "kafka-configs.sh"), Args: []string{"--bootstrap-server", strings.TrimSpace(string(brokers)),
+		"--alter", "--entity-type", "topics", "--entity-name", "payments.invoice", "--add-config", "max.message.bytes=2000000"}})
+	require.NoError(t, err, "as a message of the relay prints it")
+	require.Equal(t, "Completed updating config for topic payments.invoice.", strings.TrimSpace(string(out)))
+
 	dsn, err := os.ReadFile(filepath.Join(dir, "producer.dsn"))
 	require.NoError(t, err)
 	conn, err := pgx.Connect(t.Context(), strings.TrimSpace(string(dsn)))

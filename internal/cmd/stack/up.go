@@ -129,6 +129,9 @@ func (s *stack) start(ctx context.Context, version string) error {
 	if err := s.write("brokers", strings.Join(kafka.Addrs(), ",")+"\n"); err != nil {
 		return err
 	}
+	if err := s.writeTool("kafka-configs.sh", kafka.ConfigsScript()); err != nil {
+		return err
+	}
 	s.say("sending an event its whole way: outbox, relay, Kafka")
 	if err := s.sample(ctx, postgres, kafka); err != nil {
 		return err
@@ -227,6 +230,7 @@ the stack is up
     producer         %s
     consumer         %s
   Kafka              %s (log: %s)
+    kafka-configs.sh is in %s
 try
   %s run --config %s
   %s status --dsn-file %s --insecure
@@ -235,7 +239,7 @@ try
 README.md, "Quick start", goes on from here: an event of your own, and its effect
 `, postgres.Version(), postgres.Port(), postgres.LogFile(),
 		s.path(sides[0].file), s.path(sides[1].file),
-		kafka.Addrs()[0], kafka.LogFile(0),
+		kafka.Addrs()[0], kafka.LogFile(0), s.path(toolsDir),
 		s.program("relay"), s.path("relay.yaml"),
 		s.program("outboxctl"), s.path(sides[0].file),
 		s.path(sides[0].file))
@@ -245,6 +249,20 @@ README.md, "Quick start", goes on from here: an event of your own, and its effec
 func (s *stack) program(name string) string { return filepath.Join(s.programs, name) }
 
 func (s *stack) path(name string) string { return filepath.Join(s.dir, name) }
+
+// toolsDir has Kafka's programs that printed commands call.
+const toolsDir = "bin"
+
+// writeTool writes a program into [toolsDir].
+func (s *stack) writeTool(name, script string) error {
+	if err := os.MkdirAll(s.path(toolsDir), 0o700); err != nil {
+		return fmt.Errorf("make a folder of the stack: %w", err)
+	}
+	if err := s.write(filepath.Join(toolsDir, name), script); err != nil {
+		return err
+	}
+	return os.Chmod(s.path(filepath.Join(toolsDir, name)), 0o700)
+}
 
 // write writes a file that only the user may read: it has, or leads to, a
 // password.

@@ -92,6 +92,23 @@ func (r *Life) judgeRelays() {
 	r.set(states.Pending, "no relay has run on this database yet")
 }
 
+// InVain says how long it was waited, and how not to wait for a relay that is behind, or no more.
+func (r *Life) InVain() string {
+	var behind, further []string
+	for _, v := range r.Relays {
+		if slices.Contains(passing, v.State) {
+			behind = append(behind, v.Relay)
+		} else {
+			further = append(further, v.Relay)
+		}
+	}
+	if len(behind) == 0 || len(further) == 0 {
+		return r.Waited
+	}
+	return fmt.Sprintf("%s, with relay %s; relay %s has got further: with `--relay %s` that one alone is waited for",
+		r.Waited, strings.Join(behind, ", "), strings.Join(further, ", "), further[0])
+}
+
 // judgeReplays says how those are given up that wait for their route.
 func (r *Life) judgeReplays() {
 	for i := range r.Replays {

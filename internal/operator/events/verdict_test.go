@@ -78,6 +78,14 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// It was waited in vain for a relay that is behind, or no more: the one that has got further is named, where there is one.
+func TestInVain(t *testing.T) {
+	r := &Life{Waited: "10s", Relays: []Account{{Relay: "shop", State: states.Published}, {Relay: "old", State: states.Pending}}}
+	require.Equal(t, "10s, with relay old; relay shop has got further: with `--relay shop` that one alone is waited for", r.InVain())
+	r.Relays = r.Relays[1:]
+	require.Equal(t, "10s", r.InVain())
+}
+
 // Of a waiting event who paused a route of its relay is said, since when, why, and what ends
 // it; of many the first, and how many more.
 func TestWhoPausedARoute(t *testing.T) {
