@@ -371,13 +371,13 @@ func detachedLeaf(w *environment) string {
 
 // mendedLetter has an event become a letter, because it is too large, and edits it:
 // a retry can publish it. letter returns its state.
-func mendedLetter(w *environment) (key outbox.Key, letter func() string) {
+func mendedLetter(w *environment, aggregate string) (key outbox.Key, letter func() string) {
 	t := w.t
 	t.Helper()
 	key, err := outbox.NewKey(w.name)
 	require.NoError(t, err)
-	_, err = w.app.Exec(t.Context(), `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload) VALUES ($1, $2, 'order', 'a-9', 'OrderChanged', $3)`,
-		key.UUID(), w.name, make([]byte, 1_200_000))
+	_, err = w.app.Exec(t.Context(), `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload) VALUES ($1, $2, 'order', $4, 'OrderChanged', $3)`,
+		key.UUID(), w.name, make([]byte, 1_200_000), aggregate)
 	require.NoError(t, err)
 	letter = func() (state string) {
 		_ = w.pool.QueryRow(t.Context(), `SELECT state FROM onceward.dead_letters WHERE letter_id = $1`, key.UUID()).Scan(&state)
@@ -398,7 +398,7 @@ func TestGapForgetsWhatHadEnded(t *testing.T) {
 	w := settled(t, versions[1])
 	r := startRelay(t, w, "checkpoint_interval: 50ms")
 	ctl := func(args ...string) { outboxctl(t, w.dsn(operatorLogin), args...) }
-	key, letter := mendedLetter(w)
+	key, letter := mendedLetter(w, "a-9")
 	caughtUp(t, w, r)
 	r.stop()
 	ctl("dead", "retry", key.String(), "--reason", "mended", "--yes", "--wait", "0s")
@@ -425,7 +425,7 @@ func TestGapTakesRetriesBack(t *testing.T) {
 	dying.start()
 	eventually(t, "the relay streams", time.Minute, func() bool { return dying.logs("slot taken") })
 	ctl := func(args ...string) { outboxctl(t, w.dsn(operatorLogin), args...) }
-	key, letter := mendedLetter(w)
+	key, letter := mendedLetter(w, "a-9")
 	ctl("dead", "retry", key.String(), "--reason", "mended", "--yes", "--wait", "0s")
 	dying.wait(time.Minute)
 	require.Equal(t, "retrying", letter())
@@ -441,4 +441,39 @@ func TestGapTakesRetriesBack(t *testing.T) {
 	ctl("dead", "retry", key.String(), "--reason", "again", "--yes", "--wait", "30s")
 	eventually(t, "it is published", 30*time.Second, func() bool { return letter() == "replayed" && w.published()[key.String()] == 1 })
 	r.stop()
+}
+
+// TestRepairedBeforeNewerLetters: an event that nothing proves published, with newer ones
+// of its aggregate behind a dead letter. The repair publishes it at once, before them, and
+// makes no letter of it.
+func TestRepairedBeforeNewerLetters(t *testing.T) {
+	t.Parallel()
+	w := settled(t, versions[0])
+	r := startRelay(t, w, "checkpoint_interval: 50ms")
+	caughtUp(t, w, r)
+	before := scalar[string](w, `SELECT snapshot::text FROM onceward.published_snapshots WHERE slot = $1`, w.slot())
+	first := writeOne(t, w)
+	eventually(t, "it is published", 30*time.Second, func() bool { return w.published()[first] == 1 })
+	key, letter := mendedLetter(w, "a-0")
+	last := writeOne(t, w)
+	caughtUp(t, w, r)
+	r.stop()
+	loseSlot(t, w)
+	w.execute(`UPDATE onceward.published_snapshots SET snapshot = $2::text::pg_snapshot WHERE slot = $1`, w.slot(), before)
+	r.start()
+	eventually(t, "the gap is over, and nothing is pending", time.Minute, func() bool {
+		return scalar[int](w, `SELECT count(*) FROM onceward.gaps WHERE cause = 'SLOT_MISSING' AND state = 'repaired'`) == 1 && owed(w) == 0
+	})
+	require.False(t, scalar[bool](w, `SELECT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.namespace || ':' || d.letter_id = $1)`, first), "it does not wait behind them")
+	outboxctl(t, w.dsn(operatorLogin), "dead", "retry", "--aggregate", "a-0", "--namespace", w.name, "--aggregate-type", "order", "--reason", "mended", "--yes", "--wait", "30s")
+	require.Equal(t, "replayed", letter())
+	var order []string
+	for _, m := range w.committed(w.topic()) {
+		if k := headerOf(m, outbox.HeaderKey); k == first || k == key.String() || k == last {
+			order = append(order, k)
+		}
+	}
+	require.Equal(t, []string{first, first, key.String(), last}, order)
+	r.stop()
+	requireTrue(t, w)
 }

@@ -67,9 +67,9 @@ WHERE d.slot = @slot AND d.state = 'open' AND d.holds
 ORDER BY d.position, d.seq LIMIT 1;
 
 -- name: LastBefore :one
--- LastBefore returns the position of the newest waiting letter of an aggregate whose event is older, by seq, than the given one; 0/0 without any.
+-- LastBefore returns the position of the newest waiting letter that holds an aggregate whose event is older, by seq, than the given one; 0/0 without any.
 SELECT COALESCE(pg_catalog.max(d.position), '0/0')::text AS position FROM onceward.dead_letters d
-WHERE d.slot = @slot AND d.state = 'open' AND d.seq < @seq
+WHERE d.slot = @slot AND d.state = 'open' AND d.holds AND d.seq < @seq
   AND pg_catalog.hashtextextended(d.aggregate_id, pg_catalog.hashtextextended(d.aggregate_type, pg_catalog.hashtextextended(d.namespace, 0::bigint)))
     = pg_catalog.hashtextextended(@aggregate_id::text, pg_catalog.hashtextextended(@aggregate_type::text, pg_catalog.hashtextextended(@namespace::text, 0::bigint)))
   AND d.namespace = @namespace AND d.aggregate_type = @aggregate_type AND d.aggregate_id = @aggregate_id;

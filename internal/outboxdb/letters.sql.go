@@ -262,7 +262,7 @@ func (q *Queries) HasLetter(ctx context.Context, arg HasLetterParams) (bool, err
 
 const lastBefore = `-- name: LastBefore :one
 SELECT COALESCE(pg_catalog.max(d.position), '0/0')::text AS position FROM onceward.dead_letters d
-WHERE d.slot = $1 AND d.state = 'open' AND d.seq < $2
+WHERE d.slot = $1 AND d.state = 'open' AND d.holds AND d.seq < $2
   AND pg_catalog.hashtextextended(d.aggregate_id, pg_catalog.hashtextextended(d.aggregate_type, pg_catalog.hashtextextended(d.namespace, 0::bigint)))
     = pg_catalog.hashtextextended($3::text, pg_catalog.hashtextextended($4::text, pg_catalog.hashtextextended($5::text, 0::bigint)))
   AND d.namespace = $5 AND d.aggregate_type = $4 AND d.aggregate_id = $3
@@ -276,7 +276,7 @@ type LastBeforeParams struct {
 	Namespace     string
 }
 
-// LastBefore returns the position of the newest waiting letter of an aggregate whose event is older, by seq, than the given one; 0/0 without any.
+// LastBefore returns the position of the newest waiting letter that holds an aggregate whose event is older, by seq, than the given one; 0/0 without any.
 func (q *Queries) LastBefore(ctx context.Context, arg LastBeforeParams) (string, error) {
 	row := q.db.QueryRow(ctx, lastBefore,
 		arg.Slot,

@@ -156,20 +156,22 @@ func (l *Store) Parked(row *outbox.Row, commit pglogrepl.LSN) bool {
 	return ok && h.before(commit, row.Seq)
 }
 
-// LastBefore returns the position of the newest letter of the event's aggregate
-// whose event is older by seq; 0 without any.
-func (l *Store) LastBefore(ctx context.Context, row *outbox.Row) (pglogrepl.LSN, error) {
-	if _, ok := l.oldest.oldest[aggregateOf(row)]; !ok {
-		return 0, nil
+// Around returns where the letters stand that hold the event's aggregate: the newest
+// whose event is older by seq, 0 without any; and the oldest of all, 0 without any.
+func (l *Store) Around(ctx context.Context, row *outbox.Row) (last, oldest pglogrepl.LSN, err error) {
+	h, ok := l.oldest.oldest[aggregateOf(row)]
+	if !ok {
+		return 0, 0, nil
 	}
 	text, err := l.State.Queries.LastBefore(ctx, outboxdb.LastBeforeParams{
 		Slot: l.State.Slot, Seq: row.Seq, Namespace: row.Namespace, AggregateType: row.AggregateType,
 		AggregateID: string(row.AggregateID),
 	})
 	if err != nil {
-		return 0, fmt.Errorf("look for letters of an aggregate of slot %s: %w", l.State.Slot, err)
+		return 0, 0, fmt.Errorf("look for letters of an aggregate of slot %s: %w", l.State.Slot, err)
 	}
-	return ledger.ParseLSN(text)
+	last, err = ledger.ParseLSN(text)
+	return last, h.commit, err
 }
 
 // ParkedCount is how many aggregates are parked.

@@ -150,7 +150,7 @@ func (d *draining) item(ctx context.Context, w *heldLane, h *heldItem) (on bool,
 	// After an error it stays in hand: the cursor stands before it.
 	d.reading.inHand = append(d.reading.inHand[:0], s.tag)
 	if h.whole == nil { // it may have been moved, or come from a repair
-		if s.at.Commit, err = d.letters.behind(ctx, h.row, h.at.Commit); err != nil {
+		if s.at.Commit, err = d.letters.place(ctx, h.row, h.at.Commit, h.repairing); err != nil {
 			return false, err
 		}
 	}

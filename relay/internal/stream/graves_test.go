@@ -51,7 +51,9 @@ func (m graves) Admit(dead *letters.Dead) *publisher.RouteError {
 
 func (m graves) ParkedCount() int { return 0 }
 
-func (m graves) LastBefore(context.Context, *outbox.Row) (pglogrepl.LSN, error) { return 0, nil }
+func (m graves) Around(context.Context, *outbox.Row) (last, oldest pglogrepl.LSN, _ error) {
+	return 0, 0, nil
+}
 
 func (m graves) Write(_ context.Context, dead ...letters.Dead) error {
 	m.g.mu.Lock()

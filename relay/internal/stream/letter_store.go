@@ -21,9 +21,9 @@ type letterStore interface {
 	Ended(ctx context.Context, id uuid.UUID, commit pglogrepl.LSN) (bool, error)
 	Parked(row *outbox.Row, commit pglogrepl.LSN) bool
 	ParkedCount() int
-	// LastBefore returns where the newest letter stands of the event's aggregate
-	// that is older than the event, by seq; 0 without any.
-	LastBefore(ctx context.Context, row *outbox.Row) (pglogrepl.LSN, error)
+	// Around returns where the letters stand that hold the event's aggregate: the
+	// newest that is older than the event, by seq, and the oldest of all; 0 without any.
+	Around(ctx context.Context, row *outbox.Row) (last, oldest pglogrepl.LSN, err error)
 	// Admit parks an event's aggregate, if that is what its letter does; the
 	// letter itself is written later, by park. It refuses one aggregate too many.
 	Admit(dead *letters.Dead) *publisher.RouteError

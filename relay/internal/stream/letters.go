@@ -139,9 +139,18 @@ func (d *deadLetters) apply(ctx context.Context, s *step) (pages, error) {
 	return released, nil
 }
 
-// behind is the position of an event that comes from the table: as given, or
-// behind the letters of its aggregate that are older, which may stand beyond it.
-func (d *deadLetters) behind(ctx context.Context, row *outbox.Row, at pglogrepl.LSN) (pglogrepl.LSN, error) {
-	last, err := d.store.LastBefore(ctx, row)
-	return max(at, last), err
+// place is the position of an event that comes from the table: as given, or behind
+// the letters of its aggregate that are older, which may stand beyond it. What a repair
+// brings has no position of its own: it is placed among the letters by its seq, and
+// one that is older than all of them comes first.
+func (d *deadLetters) place(ctx context.Context, row *outbox.Row, at pglogrepl.LSN,
+	repairing bool) (pglogrepl.LSN, error) {
+	last, oldest, err := d.store.Around(ctx, row)
+	switch {
+	case !repairing || oldest == 0:
+		return max(at, last), err
+	case last == 0:
+		return min(at, oldest), err
+	}
+	return last, err
 }

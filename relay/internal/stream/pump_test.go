@@ -137,10 +137,12 @@ func (m *fakeLetters) Ended(_ context.Context, id uuid.UUID, _ pglogrepl.LSN) (b
 	return ok, nil
 }
 
-func (m *fakeLetters) Parked(row *outbox.Row, _ pglogrepl.LSN) bool {
+func (m *fakeLetters) Parked(row *outbox.Row, at pglogrepl.LSN) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	holds := func(dead letters.Dead) bool { return dead.Parks() && keyOfAggregate(dead.Row) == keyOfAggregate(row) }
+	holds := func(dead letters.Dead) bool {
+		return dead.Parks() && keyOfAggregate(dead.Row) == keyOfAggregate(row) && (dead.Commit < at || dead.Commit == at && dead.Row.Seq <= row.Seq)
+	}
 	for _, dead := range m.letters {
 		if holds(dead) {
 			return true
@@ -149,15 +151,21 @@ func (m *fakeLetters) Parked(row *outbox.Row, _ pglogrepl.LSN) bool {
 	return slices.ContainsFunc(m.admitted, holds)
 }
 
-func (m *fakeLetters) LastBefore(_ context.Context, row *outbox.Row) (at pglogrepl.LSN, _ error) {
+func (m *fakeLetters) Around(_ context.Context, row *outbox.Row) (last, oldest pglogrepl.LSN, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, dead := range m.letters {
-		if dead.Row.Seq < row.Seq && keyOfAggregate(dead.Row) == keyOfAggregate(row) {
-			at = max(at, dead.Commit)
+		if !dead.Parks() || keyOfAggregate(dead.Row) != keyOfAggregate(row) {
+			continue
+		}
+		if dead.Row.Seq < row.Seq {
+			last = max(last, dead.Commit)
+		}
+		if oldest == 0 || dead.Commit < oldest {
+			oldest = dead.Commit
 		}
 	}
-	return at, nil
+	return last, oldest, nil
 }
 
 func (m *fakeLetters) ParkedCount() int {

@@ -191,7 +191,7 @@ func (r *repair) repairRow(ctx context.Context, g Gap, row *outbox.Row) error {
 	if !g.First {
 		s.repair = g.ID
 	}
-	at, err := p.letters.behind(ctx, row, p.reading.began.Order)
+	at, err := p.letters.place(ctx, row, p.reading.began.Order, true)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cdc"
@@ -261,6 +262,27 @@ func TestARepairStaysBehindLettersBeyondTheStream(t *testing.T) {
 	require.Empty(t, sink.got)
 	require.NoError(t, p.letters.write(t.Context()))
 	require.EqualValues(t, 500, kept.letters[rows.rows[0].ID].Commit)
+}
+
+// A repaired event that is older than the letters of its aggregate is published before
+// them; one that is between them gets its place there. The stream, from which it would
+// have its own place, begins behind all of them.
+func TestARepairComesBeforeNewerLetters(t *testing.T) {
+	sink := newFakeSink()
+	p, rows, _ := repairing(sink, 3) // of seq 10, 20, 30
+	kept := p.letters.store.(*fakeLetters)
+	p.reading.began.Order = 900
+	for seq, at := range map[int64]pglogrepl.LSN{15: 500, 25: 600} {
+		dead := *rows.rows[0]
+		dead.ID, dead.Seq = uuid.New(), seq
+		require.NoError(t, kept.Write(t.Context(), letters.Dead{Row: &dead, Commit: at, Class: letters.ClassBadRow, Cause: "bad", Holds: true}))
+	}
+	require.NoError(t, p.Repair(t.Context()))
+	require.NoError(t, p.letters.write(t.Context()))
+	require.Len(t, sink.got, 1)
+	require.Equal(t, rows.rows[0], sink.got[0].Row)
+	require.EqualValues(t, 500, kept.letters[rows.rows[1].ID].Commit)
+	require.EqualValues(t, 600, kept.letters[rows.rows[2].ID].Commit)
 }
 
 // The stream leaves out what is visible in the end of the newest gap: it is of the
