@@ -18,6 +18,11 @@ func configFlag() cli.Flag {
 	return &cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "the relay's configuration in `FILE`"}
 }
 
+// ownConfigFlag is [configFlag] of a command that is about that file, and looks for it where the relay does.
+func ownConfigFlag() cli.Flag {
+	return &cli.PathFlag{Name: "config", Aliases: []string{"c"}, Usage: "`FILE` with the relay's configuration", Value: "relay.yaml"}
+}
+
 func configCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "config",
@@ -25,12 +30,12 @@ func configCommand() *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "check", Usage: "say whether the relay would take it; connects to nothing",
-				Flags:  []cli.Flag{configFlag(), outputFlag()},
+				Flags:  []cli.Flag{ownConfigFlag(), outputFlag()},
 				Action: configCheck,
 			},
 			{
 				Name: "print", Usage: "print it as the relay sees it, with the environment and all defaults, and without secrets",
-				Flags:  []cli.Flag{configFlag(), outputFlag()},
+				Flags:  []cli.Flag{ownConfigFlag(), outputFlag()},
 				Action: configPrint,
 			},
 		},
@@ -84,7 +89,7 @@ func wantConfig(c *cli.Context) error {
 		return err
 	}
 	if c.String("config") == "" {
-		return usage("%s: --config is missing; want the relay's configuration file", c.Command.HelpName)
+		return usage("%s: --config is empty; want the relay's configuration file", c.Command.HelpName)
 	}
 	if c.Command.ArgsUsage == "" && c.Args().Present() {
 		return usage("%s takes no argument, got %s", c.Command.HelpName, secret.Argument(c.Args().First()))
