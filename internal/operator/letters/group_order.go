@@ -92,7 +92,7 @@ func PlanDecision(ctx context.Context, db *operator.Database, d Decision, s Grou
 		return nil, nil, fmt.Errorf("look for letters: %w", operator.Explain(err, migrations.Consumer))
 	}
 	nothing.Problems = append(nothing.Problems, operator.Problems(why...)...)
-	why, requested, err := s.requested(ctx, q, d, len(o.letters)+len(why) > 0, func(text string) bool { return found[text] != nil })
+	why, requested, err := s.requested(ctx, q, d, func(text string) bool { return found[text] != nil })
 	if err != nil {
 		return nil, nil, fmt.Errorf("look for letters: %w", operator.Explain(err, migrations.Consumer))
 	}

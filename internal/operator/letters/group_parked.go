@@ -70,14 +70,13 @@ func instead(l GroupLetter) string {
 	return fmt.Sprintf("to give it up instead, `outboxctl dead discard --side consumer %s --group %s --reason \"…\"`", l.At, terminal.Word(l.Group))
 }
 
-// requested says of the letters that are meant, and whose redrive is asked for already, what
-// they wait for. The texts are their PLACEs and KEYs. A hundred are looked at, and of one whose
-// PLACE or KEY is known nothing is said, as of those that are [GroupFilter.parked]. Filters mean
-// them when they match nothing else.
-func (s GroupFilter) requested(ctx context.Context, q *consumerdb.Queries, d Decision, others bool,
+// requested says of the letters that are given by PLACE or KEY, and whose redrive is asked for
+// already, what they wait for. The texts are their PLACEs and KEYs. A hundred are looked at, and of
+// one whose PLACE or KEY is known nothing is said, as of those that are [GroupFilter.parked].
+func (s GroupFilter) requested(ctx context.Context, q *consumerdb.Queries, d Decision,
 	known func(text string) bool) (why, texts []string, err error) {
-	if slices.Contains(d.states, states.LetterRequested) || len(s.given()) == 0 && others {
-		return nil, nil, nil // nobody asks for them
+	if slices.Contains(d.states, states.LetterRequested) || len(s.given()) == 0 {
+		return nil, nil, nil // nobody asks for them: filters mean what they match
 	}
 	rows, err := q.ListGroupLetters(ctx, s.query([]string{states.LetterRequested}, 99))
 	for _, v := range rows {
