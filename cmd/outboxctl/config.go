@@ -14,8 +14,9 @@ import (
 	"github.com/onceward/onceward/relay/config"
 )
 
+// configFlag is of a command that wants topics of that file, and another login than the relay's.
 func configFlag() cli.Flag {
-	return &cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "the relay's configuration in `FILE`"}
+	return &cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "take routes and brokers from the relay's configuration in `FILE`, and not its database: that is of --dsn, --dsn-file or " + dsnVariable}
 }
 
 // ownConfigFlag is [configFlag] of a command that is about that file, and looks for it where the relay does.
