@@ -222,7 +222,7 @@ func TestWindowShrinksOnlyByCommand(t *testing.T) {
 		stored("168 process 168")
 		_, log, err = e.group("billing", short)
 		require.NoError(t, err)
-		require.Contains(t, log.String(), `command="outboxctl windows set --window 24h0m0s --late dead-letter --reason \"…\" billing '*'"`)
+		require.Contains(t, log.String(), `command="outboxctl windows set --window 24h0m0s --late dead-letter --reason '…' billing '*'"`)
 		stored("168 process 168")
 	}
 	p, _, err := e.group("billing", short)
@@ -252,7 +252,7 @@ func TestWindowShrinksOnlyByCommand(t *testing.T) {
 	hook.Window = 9 * aDay
 	_, log, err = e.group("hooks", hook)
 	require.NoError(t, err)
-	require.Contains(t, log.String(), `outboxctl windows set --window 216h0m0s --reason \"…\" hooks 'hook.*'`, "by arrival, it does not even grow: its buckets would have to")
+	require.Contains(t, log.String(), `outboxctl windows set --window 216h0m0s --reason '…' hooks 'hook.*'`, "by arrival, it does not even grow: its buckets would have to")
 }
 
 // TestClassOfAnotherKeying (A8): a more special class that claims otherwise would

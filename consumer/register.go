@@ -106,6 +106,7 @@ func (w *windows) takeOver(ctx context.Context, q *consumerdb.Queries) error {
 	if err != nil {
 		return err
 	}
+	// A reason in single quotes, which a log of text repeats as they are.
 	known := &floors{of: make([]registered, len(w.classes)), readAt: time.Now()}
 	for i := range rows {
 		row := &rows[i]
@@ -115,7 +116,7 @@ func (w *windows) takeOver(ctx context.Context, q *consumerdb.Queries) error {
 			if row.RetiredAt == nil {
 				w.log.WarnContext(ctx, "a class of the group is not in its configuration any more, and holds partitions back; "+
 					"run the command when no program uses it", "class", row.Class, "floor", row.Floor,
-					"command", fmt.Sprintf("outboxctl windows retire --class %s --reason \"…\" %s", terminal.Word(row.Class), terminal.Arguments(w.group)))
+					"command", fmt.Sprintf("outboxctl windows retire --class %s --reason '…' %s", terminal.Word(row.Class), terminal.Arguments(w.group)))
 			}
 			continue
 		}
@@ -124,7 +125,7 @@ func (w *windows) takeOver(ctx context.Context, q *consumerdb.Queries) error {
 			w.log.WarnContext(ctx, "a class is registered otherwise than the configuration says, and what is registered counts; "+
 				"run the command to change it, or change the configuration", "class", row.Class, "window", known.of[at].window.String(),
 				"late", row.Late, "replay", row.Replay, "bucket", known.of[at].buckets.Length.String(),
-				"command", fmt.Sprintf("outboxctl windows set %s --reason \"…\" %s", flags[1:], terminal.Arguments(w.group, row.Class)))
+				"command", fmt.Sprintf("outboxctl windows set %s --reason '…' %s", flags[1:], terminal.Arguments(w.group, row.Class)))
 		}
 	}
 	w.known.Store(known)

@@ -5,6 +5,7 @@ package e2e
 import (
 	"net"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -39,6 +40,8 @@ func TestStopGrace(t *testing.T) {
 	require.ErrorAs(t, r.process.Err(), &exit)
 	require.Equal(t, 1, exit.ExitCode())
 	require.Contains(t, log, "relay: stop: flush before stopping")
+	require.Equal(t, 1, strings.Count(log, "stopping: waiting until Kafka has acknowledged what is in flight"), "it is said what it waits for")
+	require.Contains(t, log, "events=500 stop_grace=1s")
 	nothingLost(t, w, r)
 }
 

@@ -138,6 +138,10 @@ func (s *session) checkpoint(ctx context.Context, now stream.Status, last bool) 
 func (s *session) finish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StopGrace)
 	defer cancel()
+	if now, err := s.pump.HasEnded(); err == nil && now.Owing > 0 {
+		s.log.InfoContext(ctx, "stopping: waiting until Kafka has acknowledged what is in flight; stop_grace is the most that this takes",
+			"events", now.Owing, "stop_grace", s.cfg.StopGrace)
+	}
 	if err := s.pump.Flush(ctx); err != nil {
 		return fmt.Errorf("flush before stopping: %w", err)
 	}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -382,7 +383,10 @@ func TestAGracefulStopProvesWhatWasPublished(t *testing.T) {
 	require.EqualValues(t, 1, s.status(t).Marked)
 	cancel()
 	_ = group.Wait()
+	var log bytes.Buffer
+	s.log = slog.New(slog.NewTextHandler(&log, nil))
 	require.NoError(t, s.finish(t.Context()))
+	require.NotContains(t, log.String(), "stopping: waiting", "nothing is in flight")
 	published := s.db.Log("SavePublished")
 	require.Len(t, published, 1)
 	require.Contains(t, published[0], "SavePublished 50:50:")
@@ -393,8 +397,12 @@ func TestAStopThatCannotEndPassesNothing(t *testing.T) {
 	s := newScriptedSession(t)
 	s.feed(t, oneEvent(200), itsEnd(200))
 	s.kafka.away = errors.New("the leader is away")
+	var log bytes.Buffer
+	s.log = slog.New(slog.NewTextHandler(&log, nil))
 	err := s.finish(t.Context())
 	require.ErrorContains(t, err, "flush before stopping: the leader is away")
+	require.Equal(t, 1, strings.Count(log.String(), "stopping: waiting until Kafka has acknowledged what is in flight"), "who waits knows for what")
+	require.Contains(t, log.String(), "events=1 stop_grace="+s.cfg.StopGrace.String())
 	require.Empty(t, s.db.Log("SaveCheckpoint"))
 	require.EqualValues(t, 100, s.stopped().Confirmed())
 }

@@ -40,7 +40,7 @@ func adoptCommand() *cli.Command {
 			&cli.StringFlag{Name: "kafka", Usage: "`HOW` the new Kafka cluster stands to the old one: continue, from-position or gap"},
 			&cli.StringFlag{Name: "cluster", Usage: "with --kafka: the `ID` of the new cluster; needed when the relay has not met it yet"},
 			&cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "with --kafka: ask the brokers of the relay's configuration in `FILE` whether they are of the new cluster; " +
-				"needed for gap when the relay has not met it yet"},
+				"needed for gap when the relay has not met it yet. Its database is not taken"},
 			reasonFlag(), yesFlag(),
 		}, relayFlags()...),
 		Action: adoptDatabase,

@@ -135,7 +135,7 @@ func TestWrongCalls(t *testing.T) {
 		"completion":                                                "want bash, zsh or fish",
 		"completion tcsh":                                           `completion "tcsh": want bash, zsh or fish`,
 		"config":                                                    "want one of check, print",
-		"config check":                                              "--config is missing",
+		"config check --config=":                                    "--config is empty",
 		"config print --config x --output no":                       `--output "no"`,
 		"config check --config x y":                                 `takes no argument, got "y"`,
 	} {

@@ -14,8 +14,14 @@ import (
 	"github.com/onceward/onceward/relay/config"
 )
 
+// configFlag is of a command that wants topics of that file, and another login than the relay's.
 func configFlag() cli.Flag {
-	return &cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "the relay's configuration in `FILE`"}
+	return &cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "take routes and brokers from the relay's configuration in `FILE`, and not its database: that is of --dsn, --dsn-file or " + dsnVariable}
+}
+
+// ownConfigFlag is [configFlag] of a command that is about that file, and looks for it where the relay does.
+func ownConfigFlag() cli.Flag {
+	return &cli.PathFlag{Name: "config", Aliases: []string{"c"}, Usage: "`FILE` with the relay's configuration", Value: "relay.yaml"}
 }
 
 func configCommand() *cli.Command {
@@ -25,12 +31,12 @@ func configCommand() *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "check", Usage: "say whether the relay would take it; connects to nothing",
-				Flags:  []cli.Flag{configFlag(), outputFlag()},
+				Flags:  []cli.Flag{ownConfigFlag(), outputFlag()},
 				Action: configCheck,
 			},
 			{
 				Name: "print", Usage: "print it as the relay sees it, with the environment and all defaults, and without secrets",
-				Flags:  []cli.Flag{configFlag(), outputFlag()},
+				Flags:  []cli.Flag{ownConfigFlag(), outputFlag()},
 				Action: configPrint,
 			},
 		},
@@ -84,7 +90,7 @@ func wantConfig(c *cli.Context) error {
 		return err
 	}
 	if c.String("config") == "" {
-		return usage("%s: --config is missing; want the relay's configuration file", c.Command.HelpName)
+		return usage("%s: --config is empty; want the relay's configuration file", c.Command.HelpName)
 	}
 	if c.Command.ArgsUsage == "" && c.Args().Present() {
 		return usage("%s takes no argument, got %s", c.Command.HelpName, secret.Argument(c.Args().First()))

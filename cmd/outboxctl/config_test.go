@@ -62,6 +62,24 @@ func TestConfigCheck(t *testing.T) {
 	require.Contains(t, stderr, "no such file")
 }
 
+// TestTheConfigurationIsLookedForWhereTheRelayDoes: in relay.yaml of the working folder, as doctor does and the
+// relay itself; and where there is none, it is said how another is named.
+func TestTheConfigurationIsLookedForWhereTheRelayDoes(t *testing.T) {
+	t.Chdir(filepath.Dir(configFile(t, relayYAML)))
+	code, stdout, stderr := call(t, "config", "check")
+	require.Equal(t, exitFine, code, stderr)
+	require.Contains(t, stdout, "relay.yaml is fine: relay orders")
+	code, stdout, stderr = call(t, "config", "print")
+	require.Equal(t, exitFine, code, stderr)
+	require.Contains(t, stdout, "name: orders")
+	t.Chdir(t.TempDir())
+	for _, command := range [][]string{{"config", "check"}, {"config", "print"}, {"doctor"}, {"topics", "create"}} {
+		code, _, stderr = call(t, command...)
+		require.Equal(t, exitFailed, code, command)
+		require.Contains(t, stderr, "relay.yaml: no such file or directory; name the relay's configuration with --config FILE", command)
+	}
+}
+
 // TestConfigCheckOfBadFiles: the files of relay/config say what is to be said of them.
 func TestConfigCheckOfBadFiles(t *testing.T) {
 	configFile(t, "") // without the environment's database

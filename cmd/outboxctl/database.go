@@ -1,12 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/settings"
 	"github.com/onceward/onceward/internal/pgconf"
 	"github.com/onceward/onceward/internal/secret"
 )
@@ -22,7 +24,7 @@ const (
 
 func dsnFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "dsn", Usage: "connect to PostgreSQL with `DSN` (other users of this machine see it; prefer --dsn-file)"},
+		&cli.StringFlag{Name: "dsn", Usage: "connect to PostgreSQL with `DSN` (other users of this machine see it; prefer --dsn-file); wins over " + dsnVariable},
 		&cli.StringFlag{Name: "dsn-file", Usage: "read the connection string from `FILE`; without both flags it is taken from " + dsnVariable},
 		&cli.BoolFlag{Name: "insecure", EnvVars: []string{insecureVariable}, Usage: "allow a connection that is not sslmode=verify-full, on a network that you trust"},
 	}
@@ -42,20 +44,19 @@ func dsn(c *cli.Context, prefix string) (string, error) {
 	return strings.TrimSpace(text), err
 }
 
-// callersDSN returns the connection string of --dsn, --dsn-file or the environment;
-// empty when none is given.
-func callersDSN(c *cli.Context) (string, error) {
-	text, err := dsn(c, "")
-	if text == "" && err == nil {
-		text = os.Getenv(dsnVariable)
+// callersDSN returns the connection string of --dsn, --dsn-file or the environment, and
+// which of them it is from; empty when none is given.
+func callersDSN(c *cli.Context) (text, from string, err error) {
+	if text, err = dsn(c, ""); err != nil || text != "" {
+		return text, map[bool]string{true: "--dsn", false: "--dsn-file"}[c.String("dsn") != ""], err
 	}
-	return text, err
+	return os.Getenv(dsnVariable), dsnVariable, nil
 }
 
 // connect opens a pool to the database of --dsn, --dsn-file or the
 // environment. The caller closes it.
 func connect(c *cli.Context) (*operator.Database, error) {
-	text, err := callersDSN(c)
+	text, from, err := callersDSN(c)
 	if err != nil {
 		return nil, err
 	}
@@ -65,6 +66,7 @@ func connect(c *cli.Context) (*operator.Database, error) {
 	if err := verified(c, text); err != nil {
 		return nil, err
 	}
+	fmt.Fprint(c.App.ErrWriter, settings.Asked(text, from, c.String("config"), os.Environ())) //nolint:errcheck // a terminal that is gone
 	return operator.Open(c.Context, text)
 }
 

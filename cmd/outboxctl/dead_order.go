@@ -71,7 +71,7 @@ func checkChoice(c *cli.Context, chosen bool, names, filters string) error {
 	case !chosen && !c.Bool("all"):
 		return usage("%s: say which letters: %s, filters such as %s, or --all", c.Command.HelpName, names, filters)
 	case chosen && c.Bool("all"):
-		return usage("%s: --all goes without %s and filters", c.Command.HelpName, names)
+		return usage("%s: --all goes without %s and filters; leave --all out, and all that they match is meant", c.Command.HelpName, names)
 	}
 	return checkWait(c)
 }

@@ -18,7 +18,7 @@ func doctorCommand() *cli.Command {
 			"nothing. It connects with the relay's login: FILE's, or that of " + relaysVariable + ", which wins for the\n" +
 			"relay, too. The exit code is 3 when the relay could not start or would hold a route.",
 		Flags: []cli.Flag{
-			&cli.PathFlag{Name: "config", Aliases: []string{"c"}, Usage: "`FILE` with the relay's configuration", Value: "relay.yaml"},
+			ownConfigFlag(),
 			outputFlag(),
 		},
 		Action: func(c *cli.Context) error {

@@ -270,7 +270,12 @@ func TestGroupLettersAreRedriven(t *testing.T) {
 		require.Equal(t, []letters.GroupOutcome{{Group: "billing", Place: first.String(), Key: key.String(), Outcome: states.OutcomePending, Detail: "no member of the group has handled it yet"}}, got.Letters)
 		require.Equal(t, []string{"0 requested 1 " + d.operator + " account made", untouched[1], untouched[2]}, standing())
 		require.Equal(t, []string{"dead redrive billing " + first.String() + " account made " + d.operator}, d.actions())
-		require.Contains(t, wrong(t, "dead", "redrive", first.String(), "--reason", "r", "--yes"), "is no dead letter that can be decided", "asked for once")
+		already := "! the redrive of " + first.String() + " is asked for already: it waits for a member of group billing, which handles it as soon as one runs; " +
+			"to give it up instead, `outboxctl dead discard --side consumer " + first.String() + " --group billing --reason \"…\"`\nnothing was decided\n"
+		for _, meant := range [][]string{{first.String()}, {key.String(), "--group", "billing"}} {
+			require.Equal(t, already, wrong(t, append([]string{"dead", "redrive", "--reason", "r", "--yes"}, meant...)...), "asked for once")
+		}
+		require.Contains(t, fine(t, "dead", "redrive", "--group", "billing", "--cause", "handler", "--reason", "r", "--yes"), "no letter waits that is meant", "filters mean what they match")
 		shown := decode[letters.GroupShown](t, fine(t, "dead", "show", "--side", "consumer", first.String(), "-o", "json"))
 		require.Equal(t, "account made", shown.Actions[0].Reason)
 

@@ -39,7 +39,7 @@ func TestWrongCallsAboutLetters(t *testing.T) {
 		"dead redrive --side outbox --all --reason r":                  "dead redrive is nothing for --side outbox",
 		"dead retry --side consumer --all --reason r":                  "dead retry is nothing for --side consumer",
 		"dead edit --side consumer " + someKey:                         "dead edit is nothing for --side consumer",
-		"dead redrive --all --group g --reason r":                      "--all goes without PLACEs, KEYs and filters",
+		"dead redrive --all --group g --reason r":                      "--all goes without PLACEs, KEYs and filters; leave --all out, and all that they match is meant",
 		"dead redrive --all":                                           "--reason is missing",
 		"dead redrive --all --wait -1s --reason r":                     "--wait -1s: want 0 or more",
 		"dead redrive " + somePlace + " --topic t --reason r":          "give PLACEs or filters, not both",

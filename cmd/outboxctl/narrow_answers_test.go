@@ -57,6 +57,7 @@ func answers() map[string]func(terminal.Screen) string {
 		"adopt":        written(&binding.Adopted{By: binding.ByDump, Relays: []string{"orders", "payments"}, InDoubt: 120000, Before: 17, GivenUp: 3}, printAdopted),
 		"adopt-kafka":  written(&binding.AdoptedKafka{Kafka: binding.KafkaGap, Relay: "payments", Cluster: "MkU3OEVBNTcwNTJENDM2Qg", InDoubt: 12, Replayed: 2}, printAdoptedKafka),
 		"retire":       written(&binding.Retired{Relay: "payments", Slot: "onceward_payments", SlotOf: "shop_staging", Letters: 4}, printRetired),
+		"pause-route":  written(&relays.Resting{Relay: "payments", OfRoutes: true, PausedRoutes: []string{"payments.refund"}}, printResting),
 		"pause":        written(&relays.Resting{Relay: "payments", Paused: true, PausedRoutes: []string{"payments.refund"}, NotKnown: []string{"paymnts.payment"}, Topics: []string{"payments.payment", "payments.refund", "payments.chargeback"}}, printResting),
 		"skip":         written(&relays.Skipped{Key: longKey, Relay: "payments"}, printSkip),
 		"skip-undo":    written(&relays.Undone{Key: longKey, Relay: "payments", GivenUp: true}, printUndo),

@@ -27,7 +27,7 @@ func partitionsCommand() *cli.Command {
 			&cli.IntFlag{Name: "keep", Value: retention.DefaultKeep, Usage: "keep `DAYS` before today", Category: onlyOf(migrations.Outbox)},
 			outputFlag(),
 		}, append(more, ofSide(migrations.Outbox, &cli.StringFlag{Name: "config", Aliases: []string{"c"},
-			Usage: "take the days from outbox.partitions of the relay's configuration in `FILE`; --ahead and --keep win"})...)...), dsnFlags()...)
+			Usage: "take the days from outbox.partitions of the relay's configuration in `FILE`; --ahead and --keep win. Its database is not taken"})...)...), dsnFlags()...)
 	}
 	return &cli.Command{
 		Name:  "partitions",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"slices"
 
@@ -116,11 +117,12 @@ func relayArguments(c *cli.Context) error {
 }
 
 func printResting(p *page, r *relays.Resting) {
-	switch {
-	case r.Paused:
-		p.line("relay %s is paused; `outboxctl resume --relay %s` lets it go on", r.Relay, r.Relay)
-	default:
-		p.line("relay %s is not paused", r.Relay)
+	itself := fmt.Sprintf("relay %s is not paused", r.Relay)
+	if r.Paused {
+		itself = fmt.Sprintf("relay %s is paused; `outboxctl resume --relay %s` lets it go on", r.Relay, r.Relay)
+	}
+	if !r.OfRoutes { // else they come first
+		p.line("%s", itself)
 	}
 	for _, route := range r.Resumed {
 		p.line("route %s goes on", route)
@@ -133,6 +135,9 @@ func printResting(p *page, r *relays.Resting) {
 	}
 	for _, route := range r.Unknown {
 		p.line("! route %s was not paused", route)
+	}
+	if r.OfRoutes {
+		p.line("beside that, %s", itself)
 	}
 	p.line("the relay sees it within a second or two, when it is connected")
 }

@@ -22,7 +22,7 @@ func showCommand() *cli.Command {
 		&cli.StringFlag{Name: "consumer-dsn-file", Usage: "read that connection string from `FILE`"},
 		&cli.StringSliceFlag{Name: "brokers", Usage: "say also where the event is in Kafka, from the cluster at `HOST:PORT`, without TLS; needs --topic"},
 		&cli.StringFlag{Name: "topic", Usage: "`TOPIC` to search; with --config the event's route says it"},
-		&cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "take databases, brokers, TLS, SASL and routes from the relay's configuration in `FILE`"},
+		&cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "take brokers, TLS, SASL and routes from the relay's configuration in `FILE`; and the database, unless --dsn, --dsn-file or " + dsnVariable + " names one"},
 	}
 	return &cli.Command{
 		Name:      "show",

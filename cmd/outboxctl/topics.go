@@ -19,7 +19,7 @@ func topicsCommand() *cli.Command {
 			Description: "With topics.partitions and topics.replication_factor of FILE, whatever topics.create says there.\n" +
 				"Connects to Kafka and PostgreSQL as the relay does. A topic that is there is left as it is.",
 			Flags: []cli.Flag{
-				configFlag(),
+				ownConfigFlag(),
 				&cli.BoolFlag{Name: "dry-run", Usage: "only say which would be made"},
 				outputFlag(),
 			},

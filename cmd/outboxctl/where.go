@@ -22,7 +22,7 @@ func whereToLook(c *cli.Context) (whereabouts, error) {
 	if err != nil || !w.Routed {
 		return w, err
 	}
-	given, err := callersDSN(c)
+	given, _, err := callersDSN(c)
 	if err == nil && given == "" {
 		w.dsn, err = cfg.DSN()
 	}

@@ -92,6 +92,10 @@ func TestWrongConfigurationEndsWith1AndNamesTheKey(t *testing.T) {
 	code, _, stderr = call(t, []string{"ONCEWARD_POSTGRES_DNS=x"}, "run", "--config", writeConfig(t, nowhere))
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "did you mean ONCEWARD_POSTGRES_DSN?")
+	for _, command := range []string{"run", "check"} { // and not on the file
+		_, _, stderr = call(t, []string{"ONCEWARD_TOPICS_PARTITIONS=many"}, command, "--config", writeConfig(t, nowhere))
+		require.Equal(t, "relay: environment variable ONCEWARD_TOPICS_PARTITIONS: topics.partitions: want a number\n", stderr)
+	}
 	code, _, stderr = call(t, nil, "run", "--config", writeConfig(t, nowhere), "--set", "queue.byts=1")
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "did you mean queue.bytes?")

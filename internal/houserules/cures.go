@@ -204,7 +204,7 @@ const groups = "migrate|dead|gap|partitions|config|processed|fences|windows|topi
 // alone are those that have none.
 const alone = "status|doctor|list|show|replay|adopt|retire|pause|resume|skip|audit|completion"
 
-const argument = `(?: (?:--[a-z-]+(?: (?:"…"|'?\{\}'?|[A-Z]+\b|outbox\b|consumer\b|copy\b|dump\b|continue\b|from-position\b|gap\b|relay\.yaml\b))?|'?\{\}'?(?::?\{\})?|[A-Z]+\b))*`
+const argument = `(?: (?:--[a-z-]+(?: (?:"…"|'…'|'?\{\}'?|[A-Z]+\b|outbox\b|consumer\b|copy\b|dump\b|continue\b|from-position\b|gap\b|relay\.yaml\b))?|'?\{\}'?(?::?\{\})?|[A-Z]+\b))*`
 
 var (
 	ours   = regexp.MustCompile(`(?:outboxctl |` + "`" + `)((?:(?:` + groups + `) [a-z]+|(?:` + alone + `)\b)` + argument + `)`)

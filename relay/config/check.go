@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"syscall"
 
@@ -14,7 +13,8 @@ import (
 // Report is what [Check] has found.
 type Report struct {
 	// Problems keep the relay from starting. Each is one thing to mend, and names its
-	// key as the file has it.
+	// key as the file has it; of a value that the file does not have, also the
+	// environment variable or the --set.
 	Problems []string
 	// Notes say what could not be looked at here, and what the relay takes and will be
 	// warned of.
@@ -26,11 +26,10 @@ type Report struct {
 // read here is a note: a file is often checked where secrets are not. The error is of
 // the configuration file itself.
 func Check(path string, environ []string, settings ...string) (relay.Config, Report, error) {
-	data, err := os.ReadFile(path) //nolint:gosec // G304: the operator names the file
+	cfg, found, err := readFile(path, environ, settings)
 	if err != nil {
-		return relay.Config{}, Report{}, fmt.Errorf("read config: %w", err)
+		return relay.Config{}, Report{}, err
 	}
-	cfg, found := read(data, environ, settings)
 	var report Report
 	for _, err := range found.errs {
 		report.Problems = append(report.Problems, problem(err))

@@ -188,9 +188,9 @@ func TestCheckSaysAllOfTheEnvironment(t *testing.T) {
 	require.ElementsMatch(t, []string{
 		"environment variable ONCEWARD_POSTGRES_DNS is not known; did you mean ONCEWARD_POSTGRES_DSN?",
 		"environment variable ONCEWARD_KAFKA_MOD is not known; did you mean ONCEWARD_KAFKA_MODE?",
-		`setting "queue.byte" is not known; did you mean queue.bytes?`,
-		`gap: "never": want one of [repair ask]`,
-		`log.level: "loud": want one of [debug info warn error]`,
+		`--set "queue.byte" is not known; did you mean queue.bytes?`,
+		`--set gap: "never": want one of [repair ask]`,
+		`environment variable ONCEWARD_LOG_LEVEL: log.level: "loud": want one of [debug info warn error]`,
 	}, report.Problems)
 	_, _, err = Check("testdata/nowhere.yaml", nil)
 	require.ErrorIs(t, err, os.ErrNotExist)

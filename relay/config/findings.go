@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-viper/mapstructure/v2"
 
+	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/relay"
 )
@@ -19,6 +20,59 @@ type findings struct {
 	errs   []error
 	unread bool     // it is no YAML: nothing else is known
 	keys   []string // what is said of already: by its name, or as what a mistyped one meant
+	// origin is where the value of a key comes from, as a message begins; none: the file, or
+	// the default.
+	origin map[string]string
+}
+
+// besideError is what is wrong with what the file does not have.
+type besideError struct {
+	origin string
+	what   string
+	err    error // may be nil
+}
+
+func (e *besideError) Error() string { return e.origin + e.what }
+func (e *besideError) Unwrap() error { return e.err }
+
+// join is all that is wrong: what the values' errors say, too. The file is named for what it has.
+func (f *findings) join(path string, values []error) error {
+	var ofFile, others []error
+	for _, err := range slices.Concat(f.errs, f.beyond(values)) {
+		var beside *besideError
+		if errors.As(err, &beside) {
+			others = append(others, err)
+		} else {
+			ofFile = append(ofFile, err)
+		}
+	}
+	if len(ofFile) > 0 {
+		others = slices.Insert(others, 0, fmt.Errorf("%s: %w", path, errors.Join(ofFile...)))
+	}
+	return errors.Join(others...)
+}
+
+// beside notes what is wrong with a variable or a setting.
+func (f *findings) beside(origin, what string) {
+	f.failed(&besideError{origin: origin, what: what})
+}
+
+// traced is an error of a value, which names where the value comes from.
+func (f *findings) traced(err error) error {
+	var field *relay.FieldError
+	var dsn *secret.DSNError
+	key := ""
+	switch {
+	case errors.As(err, &field):
+		key = field.Field
+	case errors.As(err, &dsn):
+		key = dsn.Field
+	}
+	origin, ok := f.origin[key]
+	if !ok {
+		return err
+	}
+	return &besideError{origin: origin, what: problem(err), err: err}
 }
 
 // failed notes what is wrong with no key.
@@ -46,14 +100,17 @@ func (f *findings) mean(name, like, key string) {
 
 // beyond is what of the values' errors is said of no key yet. Of what is no YAML nothing
 // is known.
-func (f *findings) beyond(wrong []error) []error {
+func (f *findings) beyond(wrong []error) (rest []error) {
 	if f.unread {
 		return nil
 	}
-	return slices.DeleteFunc(wrong, func(err error) bool {
+	for _, err := range wrong {
 		var field *relay.FieldError
-		return errors.As(err, &field) && f.explain(field.Field)
-	})
+		if !errors.As(err, &field) || !f.explain(field.Field) {
+			rest = append(rest, f.traced(err))
+		}
+	}
+	return rest
 }
 
 // explain reports whether what is wrong with a key is said, or follows from what is.
@@ -134,5 +191,8 @@ func (f *findings) notFit(decode *mapstructure.DecodeError) {
 	case errors.As(decode, &unreadable): // the parser's words are Go's
 		detail = "want " + kindName(unreadable.Expected.Type())
 	}
-	f.wrong(decode.Name(), detail)
+	if key := decode.Name(); !f.explain(key) {
+		f.failed(f.traced(&relay.FieldError{Field: key, Detail: detail}))
+		f.keys = append(f.keys, key)
+	}
 }

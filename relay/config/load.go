@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"reflect"
 	"regexp"
@@ -25,19 +26,19 @@ import (
 const envPrefix = "ONCEWARD_"
 
 // Load reads the file over the defaults, the environment (as os.Environ returns
-// it) over the file, and settings of the form key=value, from the command line,
-// over both; then it validates. postgres.dsn and postgres.dsn_file are one thing:
+// it) over the file, and settings of the form key=value, from --set of the command
+// line, over both; then it validates. postgres.dsn and postgres.dsn_file are one thing:
 // whichever comes later takes the place of both. An unknown key or variable is an
-// error that names the nearest known one; the error joins all that is wrong. A setting
+// error that names the nearest known one; the error joins all that is wrong, and says
+// of each whether the file, a variable or a setting has it. A setting
 // of postgres.dsn is refused: everybody on the machine can read a command line.
 func Load(path string, environ []string, settings ...string) (relay.Config, error) {
-	data, err := os.ReadFile(path) //nolint:gosec // G304: the operator names the file
+	cfg, found, err := readFile(path, environ, settings)
 	if err != nil {
-		return relay.Config{}, fmt.Errorf("read config: %w", err)
+		return relay.Config{}, err
 	}
-	cfg, err := parse(data, environ, settings...)
-	if err != nil {
-		return relay.Config{}, fmt.Errorf("%s: %w", path, err)
+	if err := found.join(path, cfg.Invalid()); err != nil {
+		return relay.Config{}, err
 	}
 	return cfg, nil
 }
@@ -46,31 +47,35 @@ func Load(path string, environ []string, settings ...string) (relay.Config, erro
 // routes or its days: that it names no database is no error, since the DSN is often in the
 // relay's own environment.
 func LoadOffline(path string, environ []string, settings ...string) (relay.Config, error) {
-	data, err := os.ReadFile(path) //nolint:gosec // G304: the operator names the file
+	cfg, found, err := readFile(path, environ, settings)
 	if err != nil {
-		return relay.Config{}, fmt.Errorf("read config: %w", err)
+		return relay.Config{}, err
 	}
-	cfg, found := read(data, environ, settings)
 	if cfg.Postgres.DSN == "" && cfg.Postgres.DSNFile == "" {
 		found.keys = append(found.keys, dsnKey)
 	}
-	if err := errors.Join(append(found.errs, found.beyond(cfg.Invalid())...)...); err != nil {
-		return relay.Config{}, fmt.Errorf("%s: %w", path, err)
+	if err := found.join(path, cfg.Invalid()); err != nil {
+		return relay.Config{}, err
 	}
 	return cfg, nil
 }
 
-func parse(data []byte, environ []string, settings ...string) (relay.Config, error) {
-	cfg, found := read(data, environ, settings)
-	if len(found.errs) == 0 {
-		return cfg, cfg.Validate()
+// readFile is [read] of a file. The error is of the file itself.
+func readFile(path string, environ, settings []string) (relay.Config, *findings, error) {
+	data, err := os.ReadFile(path) //nolint:gosec // G304: the operator names the file
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return relay.Config{}, nil, fmt.Errorf("read config: %w; name the relay's configuration with --config FILE", err)
+	case err != nil:
+		return relay.Config{}, nil, fmt.Errorf("read config: %w", err)
 	}
-	return relay.Config{}, errors.Join(append(found.errs, found.beyond(cfg.Invalid())...)...)
+	cfg, found := read(data, environ, settings)
+	return cfg, found, nil
 }
 
 // read makes a configuration of what can be read, and says what cannot.
 func read(data []byte, environ, settings []string) (relay.Config, *findings) {
-	cfg, found := relay.Default(), new(findings)
+	cfg, found := relay.Default(), &findings{origin: make(map[string]string)}
 	k := koanf.New(".")
 	if err := k.Load(rawbytes.Provider(data), yaml.Parser()); err != nil {
 		found.unread = true
@@ -108,7 +113,8 @@ func oneDSN(k *koanf.Koanf, values map[string]any, found *findings) {
 	given := func(v any) bool { return v != nil && v != "" }
 	switch {
 	case given(dsn) && given(file):
-		found.wrong(dsnKey, "ONCEWARD_POSTGRES_DSN and ONCEWARD_POSTGRES_DSN_FILE are both set; give one of them")
+		found.beside("environment: ", "ONCEWARD_POSTGRES_DSN and ONCEWARD_POSTGRES_DSN_FILE are both set; give one of them")
+		found.keys = append(found.keys, dsnKey)
 	case given(dsn):
 		k.Delete(dsnFileKey)
 	case given(file):
@@ -177,12 +183,13 @@ func fromEnvironment(environ []string, found *findings) map[string]any {
 		switch {
 		case !ok:
 			meant := terminal.Nearest(name, keysOf(paths))
-			found.failed(fmt.Errorf("environment variable %s is not known; did you mean %s?%s", name, meant, ofTheFile(paths[meant], lists)))
+			found.beside("environment variable "+name, " is not known; did you mean "+meant+"?"+ofTheFile(paths[meant], lists))
 			found.mean(name, meant, paths[meant])
 		case slices.Contains(lists, p):
-			found.failed(fmt.Errorf("environment variable %s: %s is a list, which only the file can have", name, p))
+			found.beside("environment variable "+name, ": "+p+" is a list, which only the file can have")
 		default:
 			values[p] = value
+			found.origin[p] = "environment variable " + name + ": "
 		}
 	}
 	return values
@@ -204,16 +211,17 @@ func fromSettings(settings []string, found *findings) map[string]any {
 		path, value, ok := strings.Cut(pair, "=")
 		switch {
 		case !ok:
-			found.failed(fmt.Errorf("setting %s: want key=value", secret.Argument(pair)))
+			found.beside("--set ", secret.Argument(pair)+": want key=value")
 		case path == dsnKey:
-			found.failed(errors.New("setting postgres.dsn: everybody on the machine can read it; use postgres.dsn_file or ONCEWARD_POSTGRES_DSN"))
+			found.beside("--set ", "postgres.dsn: everybody on the machine can read it; use postgres.dsn_file or ONCEWARD_POSTGRES_DSN")
 		case slices.Contains(lists, path):
-			found.failed(fmt.Errorf("setting %s is a list, which only the file can have", path))
+			found.beside("--set ", path+" is a list, which only the file can have")
 		case !slices.Contains(known, path):
 			meant := terminal.Nearest(path, slices.Concat(known, lists))
-			found.failed(fmt.Errorf("setting %s is not known; did you mean %s?%s", secret.Argument(path), meant, ofTheFile(meant, lists)))
+			found.beside("--set ", secret.Argument(path)+" is not known; did you mean "+meant+"?"+ofTheFile(meant, lists))
 		default:
 			values[path] = value
+			found.origin[path] = "--set "
 		}
 	}
 	return values

@@ -19,6 +19,12 @@ kafka: {brokers: [kafka-1:9093]}
 routes: [{topic: "{namespace}.{aggregate_type}"}]
 `
 
+// parse is [Load] of a file called relay.yaml that holds data.
+func parse(data []byte, environ []string, settings ...string) (relay.Config, error) {
+	cfg, found := read(data, environ, settings)
+	return cfg, found.join("relay.yaml", cfg.Invalid())
+}
+
 func TestParseFillsDefaults(t *testing.T) {
 	cfg, err := parse([]byte(minimal), nil)
 	require.NoError(t, err)
@@ -92,13 +98,74 @@ func TestSettingsWinOverTheEnvironment(t *testing.T) {
 		"queue.bytes":           "want key=value",
 		"queue.byte=1":          "did you mean queue.bytes?",
 		"kafka.broker=x":        "did you mean kafka.brokers? kafka.brokers is a list, which only the file can have",
-		"kafka.brokers=x":       "setting kafka.brokers is a list, which only the file can have",
+		"kafka.brokers=x":       "--set kafka.brokers is a list, which only the file can have",
 		"postgres.dsn=password": "everybody on the machine can read it",
 	} {
 		_, err := parse([]byte(minimal), nil, setting)
 		require.ErrorContains(t, err, want)
 		require.NotContains(t, err.Error(), "password\"")
 	}
+}
+
+// TestAWrongValueIsBlamedOnWhoHasIt: the file is named for what it has, and for nothing else; and no
+// value is repeated that does not fit, since it may be a secret at the wrong place.
+func TestAWrongValueIsBlamedOnWhoHasIt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "relay.yaml")
+	for name, tc := range map[string]struct {
+		text, variable, setting string
+		load, check             string // load: after the path, where it begins with ": "
+	}{
+		"the file": {text: minimal + "topics: {partitions: S3CR3T}\n",
+			load: ": config: topics.partitions: want a number", check: "topics.partitions: want a number"},
+		"a variable that does not fit": {variable: "ONCEWARD_TOPICS_PARTITIONS=S3CR3T",
+			load: "environment variable ONCEWARD_TOPICS_PARTITIONS: topics.partitions: want a number"},
+		"a setting that does not fit": {setting: "topics.partitions=S3CR3T", load: "--set topics.partitions: want a number"},
+		"a variable that is refused": {variable: "ONCEWARD_STOP_GRACE=0s",
+			load: "environment variable ONCEWARD_STOP_GRACE: stop_grace: 0s: want more than 0"},
+		"a setting that is refused": {setting: "stop_grace=0s", load: "--set stop_grace: 0s: want more than 0"},
+		"a setting over a variable": {variable: "ONCEWARD_STOP_GRACE=5s", setting: "stop_grace=0s",
+			load: "--set stop_grace: 0s: want more than 0"},
+		"a variable over the file": {text: minimal + "stop_grace: 5s\n", variable: "ONCEWARD_STOP_GRACE=0s",
+			load: "environment variable ONCEWARD_STOP_GRACE: stop_grace: 0s: want more than 0"},
+		"an unknown variable": {variable: "ONCEWARD_STOP_GRAC=5s",
+			load: "environment variable ONCEWARD_STOP_GRAC is not known; did you mean ONCEWARD_STOP_GRACE?"},
+		"an unknown setting": {setting: "stop_grac=5s", load: "--set \"stop_grac\" is not known; did you mean stop_grace?"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tc.text == "" {
+				tc.text = minimal
+			}
+			require.NoError(t, os.WriteFile(path, []byte(tc.text), 0o600))
+			var settings []string
+			if tc.setting != "" {
+				settings = []string{tc.setting}
+			}
+			want, check := tc.load, tc.check
+			if check == "" {
+				check = want
+			} else {
+				want = path + want
+			}
+			_, err := Load(path, []string{tc.variable}, settings...)
+			require.EqualError(t, err, want)
+			_, report, err := Check(path, []string{tc.variable}, settings...)
+			require.NoError(t, err)
+			require.Equal(t, []string{check}, report.Problems)
+		})
+	}
+	require.NoError(t, os.WriteFile(path, []byte(minimal+"log: {level: loud}\n"), 0o600))
+	_, err := Load(path, []string{"ONCEWARD_STOP_GRACE=0s"})
+	require.EqualError(t, err, path+": config: log.level: \"loud\": want one of [debug info warn error]\n"+
+		"environment variable ONCEWARD_STOP_GRACE: stop_grace: 0s: want more than 0")
+	var field *relay.FieldError
+	_, err = Load(path, []string{"ONCEWARD_LOG_LEVEL=info", "ONCEWARD_STOP_GRACE=0s"})
+	require.ErrorAs(t, err, &field)
+	require.Equal(t, "stop_grace", field.Field)
+	require.NoError(t, os.WriteFile(path, []byte(minimal), 0o600))
+	_, report, err := Check(path, []string{"ONCEWARD_POSTGRES_DSN=host=db port=x"})
+	require.NoError(t, err)
+	require.Len(t, report.Problems, 1)
+	require.Contains(t, report.Problems[0], "environment variable ONCEWARD_POSTGRES_DSN: postgres.dsn: port: want 1 to 65535")
 }
 
 // Nobody should switch security off because a program proposed it.
@@ -202,6 +269,7 @@ func TestLoadNamesTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "relay.yaml")
 	_, err := Load(path, nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
+	require.ErrorContains(t, err, "name the relay's configuration with --config FILE")
 	require.NoError(t, os.WriteFile(path, []byte("nam: x"), 0o600))
 	_, err = Load(path, nil)
 	require.ErrorContains(t, err, path)

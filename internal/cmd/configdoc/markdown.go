@@ -16,6 +16,7 @@ Every key, with its default. A key that is not in this list is an error that nam
 one value may also be given as an environment variable, which wins over the file: ` + "`ONCEWARD_`" + ` and the path in capitals with
 ` + "`_`" + ` for the dots, e.g. ` + "`ONCEWARD_POSTGRES_DSN`" + `; or on the command line, ` + "`--set key=value`" + `, which
 wins over both; all but ` + "`postgres.dsn`" + `, which everybody on the machine could read there. A DSN or a file with one, given there, takes the place of the file's ` + "`postgres.dsn`" + ` and ` + "`postgres.dsn_file`" + `.
+What is wrong with a value is said with the variable or the ` + "`--set`" + ` that has it.
 
 An editor with a language server for YAML (VS Code's YAML extension, Helix, Neovim and others) completes keys and marks
 what is wrong, by the [JSON schema](relay.schema.json) of this page. A line in the file says where that is:

@@ -92,6 +92,11 @@ func PlanDecision(ctx context.Context, db *operator.Database, d Decision, s Grou
 		return nil, nil, fmt.Errorf("look for letters: %w", operator.Explain(err, migrations.Consumer))
 	}
 	nothing.Problems = append(nothing.Problems, operator.Problems(why...)...)
+	why, requested, err := s.requested(ctx, q, d, func(text string) bool { return found[text] != nil })
+	if err != nil {
+		return nil, nil, fmt.Errorf("look for letters: %w", operator.Explain(err, migrations.Consumer))
+	}
+	nothing.Problems = append(nothing.Problems, operator.Problems(why...)...)
 	unknown, err := unknownGroup(ctx, q, s.Group)
 	if err != nil {
 		return nil, nil, err
@@ -100,7 +105,7 @@ func PlanDecision(ctx context.Context, db *operator.Database, d Decision, s Grou
 		if groups := found[text]; len(groups) > 1 {
 			return nil, nil, operator.Unclear("whose letter? of %s there are letters of the groups %s; give --group", text, strings.Join(groups, ", "))
 		}
-		if found[text] == nil && !slices.Contains(parked, text) && len(unknown) == 0 {
+		if found[text] == nil && !slices.Contains(slices.Concat(parked, requested), text) && len(unknown) == 0 {
 			nothing.Problems = append(nothing.Problems, operator.NewProblem(fmt.Sprintf("%s is no dead letter%s that can be decided; `outboxctl dead show --side consumer %s` tells what became of it", text, s.ofGroup(), text)))
 		}
 	}

@@ -58,11 +58,36 @@ func (s GroupFilter) parked(ctx context.Context, q *consumerdb.Queries, d Decisi
 		}
 		todo := fmt.Sprintf("see `outboxctl dead show --side consumer %s --group %s`, and redrive or discard that one", l.At, terminal.Word(l.Group))
 		if l.State == states.LetterRequested {
-			todo = fmt.Sprintf("its redrive is asked for, and a member does it when one runs; to give it up instead, `outboxctl dead discard --side consumer %s --group %s --reason \"…\"`", l.At, terminal.Word(l.Group))
+			todo = "its redrive is asked for, and a member does it when one runs; " + instead(l)
 		}
 		why = append(why, fmt.Sprintf("%s: what is parked is not redriven; a member of group %s handles it, in order, as soon as %s is settled, the first letter of its key: %s", these, l.Group, l.At, todo))
 	}
 	return why, texts, nil
+}
+
+// instead is how a letter whose redrive is asked for is given up.
+func instead(l GroupLetter) string {
+	return fmt.Sprintf("to give it up instead, `outboxctl dead discard --side consumer %s --group %s --reason \"…\"`", l.At, terminal.Word(l.Group))
+}
+
+// requested says of the letters that are given by PLACE or KEY, and whose redrive is asked for
+// already, what they wait for. The texts are their PLACEs and KEYs. A hundred are looked at, and of
+// one whose PLACE or KEY is known nothing is said, as of those that are [GroupFilter.parked].
+func (s GroupFilter) requested(ctx context.Context, q *consumerdb.Queries, d Decision,
+	known func(text string) bool) (why, texts []string, err error) {
+	if slices.Contains(d.states, states.LetterRequested) || len(s.given()) == 0 {
+		return nil, nil, nil // nobody asks for them: filters mean what they match
+	}
+	rows, err := q.ListGroupLetters(ctx, s.query([]string{states.LetterRequested}, 99))
+	for _, v := range rows {
+		l := newGroupLetter(v)
+		if s.elsewhere(l) || known(l.Place) || l.Key != "" && known(l.Key) {
+			continue
+		}
+		texts = append(texts, l.Place, l.Key)
+		why = append(why, fmt.Sprintf("the redrive of %s is asked for already: it waits for a member of group %s, which handles it as soon as one runs; %s", l.Place, l.Group, instead(l)))
+	}
+	return why, texts, err
 }
 
 // headOf returns the first letter of a letter's key that is not settled, and its state.

@@ -21,6 +21,7 @@ const MaxShown = 100
 type Resting struct {
 	Relay        string   `json:"relay"`
 	Slot         string   `json:"slot"`
+	OfRoutes     bool     `json:"-"` // the word was of routes, and not of the relay
 	Paused       bool     `json:"paused"`
 	PausedRoutes []string `json:"paused_routes"`
 	Resumed      []string `json:"resumed,omitempty"`    // routes that go on
@@ -42,7 +43,8 @@ func Rest(ctx context.Context, db *operator.Database, state State, say Word) (*R
 	q := outboxdb.New(db)
 	row, err := q.Rest(ctx, outboxdb.RestParams{Slot: state.Slot, Paused: paused, Routes: routes, Reason: say.Reason})
 	report := &Resting{
-		Relay: row.Relay, Slot: state.Slot, Paused: row.Rests, PausedRoutes: operator.NotNil(row.RestingRoutes),
+		Relay: row.Relay, Slot: state.Slot, OfRoutes: len(routes) > 0,
+		Paused: row.Rests, PausedRoutes: operator.NotNil(row.RestingRoutes),
 	}
 	if err != nil {
 		verb := map[bool]string{true: "pause", false: "resume"}[paused]
