@@ -117,8 +117,7 @@ func migrateUp(c *cli.Context, db *operator.Database, m *migrations.Migrator) er
 	if err != nil {
 		return err
 	}
-	report := newMigrateReport(c, db, res)
-	return answer(c, report, func(p *page, report migrateReport) {
+	return answer(c, newMigrateReport(c, db, res), func(p *page, report migrateReport) {
 		switch {
 		case res.From != res.To:
 			p.line("database %s, side %s: version %d, was %d", report.Database, report.Side, res.To, res.From)
@@ -148,8 +147,7 @@ func migrateDown(c *cli.Context, db *operator.Database, m *migrations.Migrator) 
 	if err != nil {
 		return err
 	}
-	report := newMigrateReport(c, db, res)
-	return answer(c, report, func(p *page, report migrateReport) {
+	return answer(c, newMigrateReport(c, db, res), func(p *page, report migrateReport) {
 		p.line("database %s, side %s: removed, was at version %d", report.Database, report.Side, res.From)
 		for _, d := range res.Dropped {
 			p.line("dropped %s", d)
@@ -229,8 +227,7 @@ func printMigrateStatus(p *page, r migrateStatusReport) {
 		version += fmt.Sprintf(", newer than this binary knows (%d); upgrade outboxctl", r.Latest)
 	}
 	p.pairs(
-		[2]string{"database", r.Database},
-		[2]string{"side", r.Side},
+		[2]string{"database", r.Database}, [2]string{"side", r.Side},
 		[2]string{"version", version},
 		[2]string{"pending", strings.Join(r.Pending, ", ")},
 		[2]string{"partitions", r.Partitions.String()},
