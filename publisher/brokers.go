@@ -32,8 +32,11 @@ type brokers struct {
 	seeds   []string
 	learned []string // advertised addresses, for when the seeds are gone
 	conn    *sarama.Broker
-	address string // of conn
+	address string // of conn, or the last one
 	cluster string // the id of the one that is asked; empty: not known yet, or it has none
+
+	passed map[string]int // addresses that did not answer, or were of no use: when, counted from 1
+	passes int
 }
 
 // close ends the connection.
@@ -44,18 +47,52 @@ func (b *brokers) close() {
 	}
 }
 
+// elsewhere has the next question asked of another broker, if there is one.
+func (b *brokers) elsewhere() {
+	b.close()
+	b.pass(b.address)
+}
+
+// pass has all others asked before an address.
+func (b *brokers) pass(address string) {
+	if b.passed == nil {
+		b.passed = make(map[string]int)
+	}
+	b.passes++
+	b.passed[address] = b.passes
+}
+
+// addresses returns those that are known, each once, in the order in which they are to
+// be asked: behind those that always answered are the others, the last one last.
+func (b *brokers) addresses() []string {
+	var known []string
+	for _, address := range slices.Concat(b.seeds, b.learned) {
+		if !slices.Contains(known, address) {
+			known = append(known, address)
+		}
+	}
+	slices.SortStableFunc(known, func(one, other string) int { return b.passed[one] - b.passed[other] })
+	return known
+}
+
 // ask runs fn on the open connection, and when that fails on a new one to each
 // known address in turn. No further one is asked after a broker of another cluster.
 func (b *brokers) ask(fn func(*sarama.Broker) error) error {
+	last := ""
 	if b.conn != nil {
 		err := fn(b.conn)
 		if err == nil || errors.Is(err, ErrOtherCluster) {
 			return err
 		}
 		b.close() // idle connections are closed by brokers; say so only if new ones fail
+		last = b.address
+	}
+	addresses := b.addresses()
+	if i := slices.Index(addresses, last); i >= 0 { // it may hang
+		addresses = append(slices.Delete(addresses, i, i+1), last)
 	}
 	var failures []error
-	for _, address := range append(append([]string{}, b.seeds...), b.learned...) {
+	for _, address := range addresses {
 		err := b.connect(address)
 		if err == nil {
 			if err = fn(b.conn); err == nil {
@@ -66,6 +103,7 @@ func (b *brokers) ask(fn func(*sarama.Broker) error) error {
 		if errors.Is(err, ErrOtherCluster) {
 			return err
 		}
+		b.pass(address)
 		if reason := b.distrust(address); reason != nil {
 			err = reason
 		}

@@ -67,7 +67,9 @@ func vet(s *settings, w *wire, address string) error {
 	if s.Cluster == "" {
 		return nil
 	}
-	b := &brokers{config: lookupConfig(s, w), seeds: []string{address}, cluster: s.Cluster}
+	config := lookupConfig(s, w)
+	config.Net.ReadTimeout = lookupTimeout // a broker that hangs keeps what is to be written there
+	b := &brokers{config: config, seeds: []string{address}, cluster: s.Cluster}
 	defer b.close()
 	if err := b.ask(func(conn *sarama.Broker) error {
 		_, err := b.identify(conn)

@@ -71,10 +71,11 @@ func (c *coordinator) find() error {
 	return err
 }
 
-// forget has the coordinator looked up anew.
+// forget has the coordinator looked up anew, and not where it was found.
 func (c *coordinator) forget() {
 	c.link.Close()
 	c.link.Address = ""
+	c.brokers.elsewhere()
 }
 
 // findCoordinators waits until the transactional id and the group have a

@@ -151,7 +151,10 @@ func newPublisher(s *settings, w *wire, b *brokers, d produce.Config) *Publisher
 	search := lookupConfig(s, w)
 	search.Net.ReadTimeout = min(lookupTimeout, d.Connection.Net.ReadTimeout)
 	p.search = &brokers{config: search, seeds: s.Brokers, learned: slices.Clone(b.learned), cluster: s.Cluster}
-	d.Locate = func(topics []string) (*sarama.MetadataResponse, error) {
+	d.Locate = func(topics []string, elsewhere bool) (*sarama.MetadataResponse, error) {
+		if elsewhere {
+			p.search.elsewhere()
+		}
 		response, err := p.search.locate(topics)
 		w.refuse(err)
 		return response, err

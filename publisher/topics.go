@@ -251,14 +251,13 @@ func (w *watcher) checkStalled() {
 	}
 }
 
-// checkDoubtful asks once more, on a new connection and so perhaps another broker,
-// for topics that look as if they were made anew.
+// checkDoubtful asks once more, and another broker if there is one, for topics that look as if they were made anew.
 func (w *watcher) checkDoubtful() {
 	if len(w.doubtful) == 0 {
 		return
 	}
 	topics := slices.Collect(maps.Values(w.doubtful))
-	w.brokers.close()
+	w.brokers.elsewhere()
 	_ = w.check(topics...) // else at the next tick
 }
 
