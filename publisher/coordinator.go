@@ -62,13 +62,18 @@ func (c *coordinator) find() error {
 		return err
 	})
 	c.brokers.close() // it may be long until the next question
-	if err == nil && response.Err != sarama.ErrNoError {
-		err = response.Err
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		c.link.Address = response.Coordinator.Addr()
+	if response.Err == sarama.ErrNoError && response.Coordinator == nil {
+		response.Err = sarama.ErrConsumerCoordinatorNotAvailable
 	}
-	return err
+	if response.Err != sarama.ErrNoError {
+		c.brokers.elsewhere() // who was asked may be cut off from the others
+		return response.Err
+	}
+	c.link.Address = response.Coordinator.Addr()
+	return nil
 }
 
 // forget has the coordinator looked up anew, and not where it was found.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -137,4 +138,28 @@ func TestCloseIsBoundedWhileABrokerThrottles(t *testing.T) {
 		require.Len(t, acks.all(), 2)
 		require.EqualValues(t, 2, requests.Load())
 	}, kfake.SeedTopics(1, "shop.order"))
+}
+
+// The same of coordinators: one that is named by a broker that is cut off, or not at
+// all, is asked of another.
+func TestCoordinatorsAreAskedForElsewhere(t *testing.T) {
+	c := newCluster(t, kfake.NumBrokers(2))
+	c.checkpointTopic()
+	cfg := c.config()
+	tx := oneSlot()
+	var nobody atomic.Int64
+	c.ControlKey(int16(kmsg.FindCoordinator), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if cfg.Brokers[0] != c.ListenAddrs()[c.CurrentNode()] {
+			return nil, nil, false
+		}
+		response := request.ResponseKind().(*kmsg.FindCoordinatorResponse)
+		if nobody.Add(1)%2 == 0 {
+			response.ErrorCode = kerr.CoordinatorNotAvailable.Code
+		}
+		return response, nil, true
+	})
+	p := startTransactional(t, cfg, tx)
+	require.NoError(t, p.Commit(within(t), at(1)))
+	require.GreaterOrEqual(t, nobody.Load(), int64(2))
 }

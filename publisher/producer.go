@@ -271,7 +271,7 @@ func (p *Publisher) Err() error {
 func (p *Publisher) Flush(ctx context.Context) error {
 	err := p.inflight.wait(ctx, p.failed, p.quit, p.inflight.empty)
 	if failure := p.Err(); failure != nil {
-		return failure // a failure empties the counts too
+		return failure
 	}
 	return err
 }
