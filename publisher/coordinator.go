@@ -14,6 +14,10 @@ import (
 // fetchCeiling apart.
 const coordinatorTries = 60
 
+// coordinatorDoubts is how many questions may reach none before another broker is
+// asked for it.
+const coordinatorDoubts = 3
+
 // coordinator is the broker that answers for a transactional id or a group. It is
 // looked up again when it turns out not to be it, or not to answer. One goroutine at
 // a time uses it.
@@ -21,6 +25,7 @@ type coordinator struct {
 	brokers *brokers // are asked who it is
 	request sarama.FindCoordinatorRequest
 	link    produce.Link // to nobody while the address is empty
+	vain    int          // questions in a row that reached no coordinator
 }
 
 func newCoordinator(s *settings, config *sarama.Config, kind sarama.CoordinatorType, key string) *coordinator {
@@ -44,6 +49,9 @@ func (c *coordinator) ask(fn func(*sarama.Broker) (sarama.KError, error)) error 
 	moved := refusal == sarama.ErrNotCoordinatorForConsumer || refusal == sarama.ErrConsumerCoordinatorNotAvailable
 	if err != nil || moved {
 		c.forget()
+		c.doubt()
+	} else {
+		c.vain = 0
 	}
 	if err == nil && refusal != sarama.ErrNoError {
 		return refusal
@@ -69,18 +77,25 @@ func (c *coordinator) find() error {
 		response.Err = sarama.ErrConsumerCoordinatorNotAvailable
 	}
 	if response.Err != sarama.ErrNoError {
-		c.brokers.elsewhere() // who was asked may be cut off from the others
+		c.doubt()
 		return response.Err
 	}
 	c.link.Address = response.Coordinator.Addr()
 	return nil
 }
 
-// forget has the coordinator looked up anew, and not where it was found.
+// doubt counts a question that reached no coordinator. After some, another broker is
+// asked who it is: one that is cut off from the others names that of then, for ever.
+func (c *coordinator) doubt() {
+	if c.vain++; c.vain%coordinatorDoubts == 0 {
+		c.brokers.elsewhere()
+	}
+}
+
+// forget has the coordinator looked up anew.
 func (c *coordinator) forget() {
 	c.link.Close()
 	c.link.Address = ""
-	c.brokers.elsewhere()
 }
 
 // findCoordinators waits until the transactional id and the group have a

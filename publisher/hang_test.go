@@ -161,5 +161,5 @@ func TestCoordinatorsAreAskedForElsewhere(t *testing.T) {
 	})
 	p := startTransactional(t, cfg, tx)
 	require.NoError(t, p.Commit(within(t), at(1)))
-	require.GreaterOrEqual(t, nobody.Load(), int64(2))
+	require.GreaterOrEqual(t, nobody.Load(), int64(3))
 }
