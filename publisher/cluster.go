@@ -42,14 +42,14 @@ func (b *brokers) same(id string) error {
 	case b.cluster == "":
 		b.cluster = id
 	default:
-		return &OtherClusterError{Known: b.cluster, Met: id, Address: b.address}
+		return &OtherClusterError{Known: b.cluster, Met: id, Address: b.Address}
 	}
 	return nil
 }
 
 // identify asks a broker for its cluster.
 func (b *brokers) identify(conn *sarama.Broker) (*sarama.DescribeClusterResponse, error) {
-	response, err := conn.DescribeCluster(sarama.NewDescribeClusterRequest(b.config.Version))
+	response, err := conn.DescribeCluster(sarama.NewDescribeClusterRequest(b.Config.Version))
 	if err != nil {
 		return nil, err
 	}
@@ -69,9 +69,9 @@ func vet(s *settings, w *wire, address string) error {
 	}
 	config := lookupConfig(s, w)
 	config.Net.ReadTimeout = lookupTimeout // a broker that hangs keeps what is to be written there
-	b := &brokers{config: config, seeds: []string{address}, cluster: s.Cluster}
-	defer b.close()
-	if err := b.ask(func(conn *sarama.Broker) error {
+	b := newBrokers(config, s.Cluster, address)
+	defer b.Close()
+	if err := b.Ask(func(conn *sarama.Broker) error {
 		_, err := b.identify(conn)
 		return err
 	}); err != nil {

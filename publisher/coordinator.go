@@ -30,7 +30,7 @@ type coordinator struct {
 
 func newCoordinator(s *settings, config *sarama.Config, kind sarama.CoordinatorType, key string) *coordinator {
 	return &coordinator{
-		brokers: &brokers{config: config, seeds: s.Brokers, cluster: s.Cluster}, link: produce.Link{Config: config},
+		brokers: newBrokers(config, s.Cluster, s.Brokers...), link: produce.Link{Config: config},
 		request: sarama.FindCoordinatorRequest{Version: 3, CoordinatorKey: key, CoordinatorType: kind},
 	}
 }
@@ -65,11 +65,11 @@ func (c *coordinator) find() error {
 		return nil
 	}
 	var response *sarama.FindCoordinatorResponse
-	err := c.brokers.ask(func(conn *sarama.Broker) (err error) {
+	err := c.brokers.Ask(func(conn *sarama.Broker) (err error) {
 		response, err = conn.FindCoordinator(&c.request)
 		return err
 	})
-	c.brokers.close() // it may be long until the next question
+	c.brokers.Close() // it may be long until the next question
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (c *coordinator) find() error {
 // asked who it is: one that is cut off from the others names that of then, for ever.
 func (c *coordinator) doubt() {
 	if c.vain++; c.vain%coordinatorDoubts == 0 {
-		c.brokers.elsewhere()
+		c.brokers.Elsewhere()
 	}
 }
 

@@ -58,7 +58,7 @@ type question struct {
 
 // run works until the wire is cut.
 func (w *watcher) run() {
-	defer w.brokers.close()
+	defer w.brokers.Close()
 	refresh := time.NewTicker(w.settings.TopicRefresh)
 	defer refresh.Stop()
 	stall := time.NewTicker(stallCheck)
@@ -234,7 +234,7 @@ func (w *watcher) checkStalled() {
 	if len(waiting) == 0 {
 		return
 	}
-	w.brokers.close() // a new connection has to prove what the producer's has to
+	w.brokers.Close() // a new connection has to prove what the producer's has to
 	if err := w.check(waiting...); err != nil {
 		if classify(err) == classRelay {
 			// The old credentials would be tried for hours. The next
@@ -257,7 +257,7 @@ func (w *watcher) checkDoubtful() {
 		return
 	}
 	topics := slices.Collect(maps.Values(w.doubtful))
-	w.brokers.elsewhere()
+	w.brokers.Elsewhere()
 	_ = w.check(topics...) // else at the next tick
 }
 

@@ -37,5 +37,6 @@
 // # Files
 //
 // window.go, lane.go, pace.go and verdict.go are pure; intake.go is where records are
-// left, loop.go, courier.go and leaders.go are the goroutines, link.go a connection.
+// left, loop.go, courier.go and leaders.go are the goroutines, link.go a connection and
+// any.go one to whichever broker answers.
 package produce
