@@ -288,6 +288,11 @@ func TestWindowUnderFaults(t *testing.T) {
 		added := make([][]uint64, partitions)
 		acked := make([][]uint64, partitions)
 		now, tag := time.Now(), uint64(0)
+		sequence := rapid.SampledFrom([]int32{0, math.MaxInt32 - 20}).Draw(t, "sequence") // so that it wraps around
+		for p := range int32(partitions) {
+			l := w.lane(topic, p)
+			l.producer, l.sequence, replicas[p].next = w.producer, sequence, sequence
+		}
 		flightless := func(c *courier) bool { _, busy := flying[c]; return !busy }
 		settle := func(c *courier, cut bool, fate func(*lane) (reached, answered bool, refusal sarama.KError)) {
 			r := flying[c]
