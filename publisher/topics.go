@@ -346,8 +346,8 @@ func (w *watcher) store(t *topic, state topicState) {
 		w.usable[t.name] = t
 	}
 	w.mu.Unlock()
-	if old != nil && old.id == state.id && state.id != (sarama.Uuid{}) { // who shows fewer lags behind: none is ever taken away
-		state.partitions = max(state.partitions, old.partitions)
+	if old != nil && old.id == state.id && state.id != (sarama.Uuid{}) {
+		state.partitions = max(state.partitions, old.partitions) // none is ever taken away: who shows fewer lags behind
 	}
 	if old != nil && state.limit == 0 { // not readable this time
 		state.limit, state.narrow = old.limit, old.narrow
