@@ -28,59 +28,20 @@ const (
 // a look-up does not wait behind produce requests. Only one goroutine uses it.
 // Every call is bounded by the network timeouts, and by the wire's cut.
 type brokers struct {
-	config  *sarama.Config
-	seeds   []string
-	learned []string // advertised addresses, for when the seeds are gone
-	conn    *sarama.Broker
-	address string // of conn
+	produce.Any
 	cluster string // the id of the one that is asked; empty: not known yet, or it has none
 }
 
-// close ends the connection.
-func (b *brokers) close() {
-	if b.conn != nil {
-		_ = b.conn.Close() // the only error is that it was not open
-		b.conn = nil
-	}
-}
-
-// ask runs fn on the open connection, and when that fails on a new one to each
-// known address in turn. No further one is asked after a broker of another cluster.
-func (b *brokers) ask(fn func(*sarama.Broker) error) error {
-	if b.conn != nil {
-		err := fn(b.conn)
-		if err == nil || errors.Is(err, ErrOtherCluster) {
-			return err
-		}
-		b.close() // idle connections are closed by brokers; say so only if new ones fail
-	}
-	var failures []error
-	for _, address := range append(append([]string{}, b.seeds...), b.learned...) {
-		err := b.connect(address)
-		if err == nil {
-			if err = fn(b.conn); err == nil {
-				return nil
-			}
-			b.close()
-		}
-		if errors.Is(err, ErrOtherCluster) {
-			return err
-		}
+func newBrokers(config *sarama.Config, cluster string, seeds ...string) *brokers {
+	b := &brokers{Any: produce.Any{Config: config, Seeds: seeds}, cluster: cluster}
+	b.Final = func(err error) bool { return errors.Is(err, ErrOtherCluster) }
+	b.Explain = func(address string, err error) error {
 		if reason := b.distrust(address); reason != nil {
 			err = reason
 		}
-		failures = append(failures, fmt.Errorf("%s: %w%s", address, err, b.mismatch(err)))
+		return fmt.Errorf("%s: %w%s", address, err, b.mismatch(err))
 	}
-	return errors.Join(failures...)
-}
-
-func (b *brokers) connect(address string) error {
-	conn, err := produce.Open(b.config, address)
-	if err != nil {
-		return err
-	}
-	b.conn, b.address = conn, address
-	return nil
+	return b
 }
 
 // mismatch is a hint for a connection that was closed without a word: by a broker
@@ -88,7 +49,7 @@ func (b *brokers) connect(address string) error {
 func (b *brokers) mismatch(err error) string {
 	var notTLS tls.RecordHeaderError
 	switch {
-	case errors.As(err, &notTLS), errors.Is(err, io.EOF) && b.config.Net.TLS.Enable:
+	case errors.As(err, &notTLS), errors.Is(err, io.EOF) && b.Config.Net.TLS.Enable:
 		return " (the relay speaks TLS; is this a listener without it?)"
 	case errors.Is(err, io.EOF):
 		return " (the relay speaks plaintext; does this listener want TLS, or SASL?)"
@@ -101,16 +62,16 @@ func (b *brokers) mismatch(err error) string {
 // connection was closed for it, and which of them is returned is left to chance.
 func (b *brokers) distrust(address string) error {
 	host, _, err := net.SplitHostPort(address)
-	if err != nil || !b.config.Net.TLS.Enable {
+	if err != nil || !b.Config.Net.TLS.Enable {
 		return nil
 	}
-	raw, err := b.config.Net.Proxy.Dialer.Dial("tcp", address)
+	raw, err := b.Config.Net.Proxy.Dialer.Dial("tcp", address)
 	if err != nil {
 		return nil // not TLS
 	}
 	defer func() { _ = raw.Close() }()
 	_ = raw.SetDeadline(time.Now().Add(kafkaconf.DialTimeout))
-	config := b.config.Net.TLS.Config.Clone()
+	config := b.Config.Net.TLS.Config.Clone()
 	if config.ServerName == "" {
 		config.ServerName = host
 	}
@@ -124,14 +85,14 @@ func (b *brokers) distrust(address string) error {
 // reach checks that some broker of the right cluster answers, and learns the
 // others' addresses.
 func (b *brokers) reach() error {
-	return b.ask(func(conn *sarama.Broker) error {
+	return b.Ask(func(conn *sarama.Broker) error {
 		response, err := b.identify(conn)
 		if err != nil {
 			return err
 		}
-		b.learned = b.learned[:0]
+		b.Learned = b.Learned[:0]
 		for _, broker := range response.Brokers {
-			b.learned = append(b.learned, net.JoinHostPort(broker.Host, strconv.Itoa(int(broker.Port))))
+			b.Learned = append(b.Learned, net.JoinHostPort(broker.Host, strconv.Itoa(int(broker.Port))))
 		}
 		return nil
 	})
@@ -140,20 +101,20 @@ func (b *brokers) reach() error {
 // describe returns the metadata of the named topics, with what this principal
 // may do to them.
 func (b *brokers) describe(names []string) (*sarama.MetadataResponse, error) {
-	request := sarama.NewMetadataRequest(b.config.Version, names)
+	request := sarama.NewMetadataRequest(b.Config.Version, names)
 	request.IncludeTopicAuthorizedOperations = true
 	return b.metadata(request)
 }
 
 // locate returns the metadata of the named topics, for who leads their partitions.
 func (b *brokers) locate(topics []string) (*sarama.MetadataResponse, error) {
-	return b.metadata(sarama.NewMetadataRequest(b.config.Version, topics))
+	return b.metadata(sarama.NewMetadataRequest(b.Config.Version, topics))
 }
 
 func (b *brokers) metadata(request *sarama.MetadataRequest) (*sarama.MetadataResponse, error) {
 	request.AllowAutoTopicCreation = false
 	var response *sarama.MetadataResponse
-	err := b.ask(func(conn *sarama.Broker) (err error) {
+	err := b.Ask(func(conn *sarama.Broker) (err error) {
 		if response, err = conn.GetMetadata(request); err != nil || response.ClusterID == nil {
 			return err
 		}
@@ -162,9 +123,9 @@ func (b *brokers) metadata(request *sarama.MetadataRequest) (*sarama.MetadataRes
 	if err != nil {
 		return nil, err
 	}
-	b.learned = b.learned[:0]
+	b.Learned = b.Learned[:0]
 	for _, broker := range response.Brokers {
-		b.learned = append(b.learned, broker.Addr())
+		b.Learned = append(b.Learned, broker.Addr())
 	}
 	return response, nil
 }
@@ -193,7 +154,7 @@ func (b *brokers) configs(names []string, settings ...string) (map[string]map[st
 	}
 	configs := make(map[string]map[string]string, len(names))
 	var denied error
-	err := b.ask(func(conn *sarama.Broker) error {
+	err := b.Ask(func(conn *sarama.Broker) error {
 		response, err := conn.DescribeConfigs(request)
 		if err != nil {
 			return err
@@ -229,14 +190,14 @@ func (b *brokers) create(details map[string]*sarama.TopicDetail) (map[string]err
 		return nil, errors.New("the cluster has no controller at the moment")
 	}
 	conn := sarama.NewBroker(cluster.Brokers[i].Addr())
-	if err := conn.Open(b.config); err != nil {
+	if err := conn.Open(b.Config); err != nil {
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
 	if _, err := b.identify(conn); err != nil {
 		return nil, err
 	}
-	response, err := conn.CreateTopics(sarama.NewCreateTopicsRequest(b.config.Version, details, 10*time.Second, false))
+	response, err := conn.CreateTopics(sarama.NewCreateTopicsRequest(b.Config.Version, details, 10*time.Second, false))
 	if err != nil {
 		return nil, err
 	}

@@ -42,14 +42,14 @@ func (b *brokers) same(id string) error {
 	case b.cluster == "":
 		b.cluster = id
 	default:
-		return &OtherClusterError{Known: b.cluster, Met: id, Address: b.address}
+		return &OtherClusterError{Known: b.cluster, Met: id, Address: b.Address}
 	}
 	return nil
 }
 
 // identify asks a broker for its cluster.
 func (b *brokers) identify(conn *sarama.Broker) (*sarama.DescribeClusterResponse, error) {
-	response, err := conn.DescribeCluster(sarama.NewDescribeClusterRequest(b.config.Version))
+	response, err := conn.DescribeCluster(sarama.NewDescribeClusterRequest(b.Config.Version))
 	if err != nil {
 		return nil, err
 	}
@@ -67,9 +67,11 @@ func vet(s *settings, w *wire, address string) error {
 	if s.Cluster == "" {
 		return nil
 	}
-	b := &brokers{config: lookupConfig(s, w), seeds: []string{address}, cluster: s.Cluster}
-	defer b.close()
-	if err := b.ask(func(conn *sarama.Broker) error {
+	config := lookupConfig(s, w)
+	config.Net.ReadTimeout = lookupTimeout // a broker that hangs keeps what is to be written there
+	b := newBrokers(config, s.Cluster, address)
+	defer b.Close()
+	if err := b.Ask(func(conn *sarama.Broker) error {
 		_, err := b.identify(conn)
 		return err
 	}); err != nil {

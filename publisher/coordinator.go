@@ -14,6 +14,10 @@ import (
 // fetchCeiling apart.
 const coordinatorTries = 60
 
+// coordinatorDoubts is how many questions may reach none before another broker is
+// asked for it.
+const coordinatorDoubts = 3
+
 // coordinator is the broker that answers for a transactional id or a group. It is
 // looked up again when it turns out not to be it, or not to answer. One goroutine at
 // a time uses it.
@@ -21,11 +25,12 @@ type coordinator struct {
 	brokers *brokers // are asked who it is
 	request sarama.FindCoordinatorRequest
 	link    produce.Link // to nobody while the address is empty
+	vain    int          // questions in a row that reached no coordinator
 }
 
 func newCoordinator(s *settings, config *sarama.Config, kind sarama.CoordinatorType, key string) *coordinator {
 	return &coordinator{
-		brokers: &brokers{config: config, seeds: s.Brokers, cluster: s.Cluster}, link: produce.Link{Config: config},
+		brokers: newBrokers(config, s.Cluster, s.Brokers...), link: produce.Link{Config: config},
 		request: sarama.FindCoordinatorRequest{Version: 3, CoordinatorKey: key, CoordinatorType: kind},
 	}
 }
@@ -44,6 +49,9 @@ func (c *coordinator) ask(fn func(*sarama.Broker) (sarama.KError, error)) error 
 	moved := refusal == sarama.ErrNotCoordinatorForConsumer || refusal == sarama.ErrConsumerCoordinatorNotAvailable
 	if err != nil || moved {
 		c.forget()
+		c.doubt()
+	} else {
+		c.vain = 0
 	}
 	if err == nil && refusal != sarama.ErrNoError {
 		return refusal
@@ -57,18 +65,31 @@ func (c *coordinator) find() error {
 		return nil
 	}
 	var response *sarama.FindCoordinatorResponse
-	err := c.brokers.ask(func(conn *sarama.Broker) (err error) {
+	err := c.brokers.Ask(func(conn *sarama.Broker) (err error) {
 		response, err = conn.FindCoordinator(&c.request)
 		return err
 	})
-	c.brokers.close() // it may be long until the next question
-	if err == nil && response.Err != sarama.ErrNoError {
-		err = response.Err
+	c.brokers.Close() // it may be long until the next question
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		c.link.Address = response.Coordinator.Addr()
+	if response.Err == sarama.ErrNoError && response.Coordinator == nil {
+		response.Err = sarama.ErrConsumerCoordinatorNotAvailable
 	}
-	return err
+	if response.Err != sarama.ErrNoError {
+		c.doubt()
+		return response.Err
+	}
+	c.link.Address = response.Coordinator.Addr()
+	return nil
+}
+
+// doubt counts a question that reached no coordinator. After some, another broker is
+// asked who it is: one that is cut off from the others names that of then, for ever.
+func (c *coordinator) doubt() {
+	if c.vain++; c.vain%coordinatorDoubts == 0 {
+		c.brokers.Elsewhere()
+	}
 }
 
 // forget has the coordinator looked up anew.

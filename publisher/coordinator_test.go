@@ -142,3 +142,18 @@ func TestTransactionsUnderSASLWithTheLeastRights(t *testing.T) {
 		require.ErrorContains(t, err, cure, "without %+v", rights[missing])
 	}
 }
+
+// A coordinator that does not answer for a partition has not said that it is in the
+// transaction: it is asked again before anything is written there.
+func TestPartitionsThatAreNotAnsweredAreAddedAgain(t *testing.T) {
+	c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
+	c.checkpointTopic()
+	p := startTransactional(t, c.config(), oneSlot())
+	c.ControlKey(int16(kmsg.AddPartitionsToTxn), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		return request.ResponseKind(), nil, true
+	})
+	added := c.asked(kmsg.AddPartitionsToTxn)
+	transact(t, p, "a", 0, 9)
+	require.NoError(t, p.Commit(within(t), at(10)))
+	require.Equal(t, 1, added(), "beside the one that was not answered")
+}

@@ -94,8 +94,8 @@ func (w *watcher) endRound(refused map[string]*RouteError) {
 // round makes topics with one request, waits until they are known, and returns
 // why some could not be made. It has a connection of its own.
 func (w *watcher) round(names []string) map[string]*RouteError {
-	b := &brokers{config: w.brokers.config, seeds: w.settings.Brokers, cluster: w.settings.Cluster}
-	defer b.close()
+	b := newBrokers(w.brokers.Config, w.settings.Cluster, w.settings.Brokers...)
+	defer b.Close()
 	memory, limit := w.settings.Memory, w.settings.Topics.MaxCreated
 	granted := memory.reserve(len(names), limit)
 	refused := make(map[string]*RouteError)

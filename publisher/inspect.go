@@ -89,12 +89,12 @@ func look(ctx context.Context, cfg Config, at func(b *brokers, w *wire, s *setti
 			w.cut()
 		}
 	}()
-	b := &brokers{config: lookupConfig(s, w), seeds: s.Brokers, cluster: s.Cluster}
-	defer b.close()
+	b := newBrokers(lookupConfig(s, w), s.Cluster, s.Brokers...)
+	defer b.Close()
 	if err := b.reach(); err != nil {
 		return errors.Join(ctx.Err(), unreachable(err))
 	}
-	s.brokers = len(b.learned)
+	s.brokers = len(b.Learned)
 	return at(b, w, s)
 }
 

@@ -28,6 +28,7 @@ func judge(name string, metadata *sarama.TopicMetadata, limit int, s *settings) 
 	}
 	return topicState{
 		partitions: int32(len(metadata.Partitions)),
+		id:         metadata.Uuid,
 		limit:      limit,
 		narrow:     limit > 0 && limit < s.MaxMessageBytes,
 	}

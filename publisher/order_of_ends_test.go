@@ -73,6 +73,35 @@ func TestATopicThatShrankFailsWhatWaits(t *testing.T) {
 	}
 }
 
+// A broker that lags behind shows fewer partitions of the same topic than were seen
+// before. Kafka takes none away, so nothing has changed.
+func TestATopicOfOneIDLosesNoPartition(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, c *cluster, cfg publisher.Config) {
+		cfg.PartitionChange = publisher.PartitionsHalt
+		p, acks := start(t, cfg)
+		publishNumbered(t, p, "key-2", 0, 0)
+		require.NoError(t, p.Flush(t.Context()))
+		id := c.TopicInfo("shop.order").TopicID
+		var asked atomic.Int64
+		c.ControlKey(int16(kmsg.Metadata), func(request kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			asked.Add(1)
+			response := c.asBefore(request.(*kmsg.MetadataRequest)).(*kmsg.MetadataResponse)
+			for i := range response.Topics {
+				response.Topics[i].TopicID = id
+			}
+			return response, nil, true
+		})
+		time.Sleep(2 * publisher.DefaultTopicRefresh)
+		synctest.Wait()
+		require.Positive(t, asked.Load())
+		publishNumbered(t, p, "key-2", 1, 9)
+		require.NoError(t, p.Flush(t.Context()))
+		require.Len(t, acks.all(), 10)
+		require.EqualValues(t, 10, c.PartitionInfo("shop.order", publisher.Partition([]byte("key-2"), 8)).HighWatermark)
+	}, kfake.SeedTopics(8, "shop.order"))
+}
+
 // asBefore answers that topics have one partition.
 func (c *cluster) asBefore(request *kmsg.MetadataRequest) kmsg.Response {
 	response := kmsg.NewPtrMetadataResponse()

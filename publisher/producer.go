@@ -83,7 +83,7 @@ func New(ctx context.Context, cfg Config, acknowledged func(tags []uint64)) (*Pu
 	if err != nil {
 		w.cut()
 		if b != nil {
-			b.close()
+			b.Close()
 		}
 		return nil, err
 	}
@@ -94,12 +94,12 @@ func New(ctx context.Context, cfg Config, acknowledged func(tags []uint64)) (*Pu
 // reach opens the connection for look-ups first, because its errors name each
 // address.
 func reach(s *settings, w *wire) (*brokers, error) {
-	b := &brokers{config: lookupConfig(s, w), seeds: s.Brokers, cluster: s.Cluster}
+	b := newBrokers(lookupConfig(s, w), s.Cluster, s.Brokers...)
 	if err := b.reach(); err != nil {
-		b.close()
+		b.Close()
 		return nil, unreachable(err)
 	}
-	s.brokers, s.Cluster = len(b.learned), b.cluster
+	s.brokers, s.Cluster = len(b.Learned), b.cluster
 	return b, nil
 }
 
@@ -115,7 +115,7 @@ func unreachable(err error) error {
 func connect(s *settings, w *wire, b *brokers) (*Publisher, error) {
 	id, err := firstProducer(b, w)
 	if err != nil {
-		return nil, fmt.Errorf("get a producer id from %s: %w: %s", b.address, err, advise(err, s.MaxMessageBytes))
+		return nil, fmt.Errorf("get a producer id from %s: %w: %s", b.Address, err, advise(err, s.MaxMessageBytes))
 	}
 	p := newPublisher(s, w, b, idempotentDelivery(s, w))
 	p.loop.Become(id)
@@ -129,7 +129,7 @@ const idTries = 10
 func firstProducer(b *brokers, w *wire) (first produce.Producer, err error) {
 	for try := 1; ; try++ {
 		refusal := sarama.ErrNoError
-		err = b.ask(func(conn *sarama.Broker) (err error) {
+		err = b.Ask(func(conn *sarama.Broker) (err error) {
 			first, refusal, err = produce.Init(conn, nil, 0)
 			return err
 		})
@@ -150,8 +150,12 @@ func newPublisher(s *settings, w *wire, b *brokers, d produce.Config) *Publisher
 	}
 	search := lookupConfig(s, w)
 	search.Net.ReadTimeout = min(lookupTimeout, d.Connection.Net.ReadTimeout)
-	p.search = &brokers{config: search, seeds: s.Brokers, learned: slices.Clone(b.learned), cluster: s.Cluster}
-	d.Locate = func(topics []string) (*sarama.MetadataResponse, error) {
+	p.search = newBrokers(search, s.Cluster, s.Brokers...)
+	p.search.Learned = slices.Clone(b.Learned)
+	d.Locate = func(topics []string, elsewhere bool) (*sarama.MetadataResponse, error) {
+		if elsewhere {
+			p.search.Elsewhere()
+		}
 		response, err := p.search.locate(topics)
 		w.refuse(err)
 		return response, err
@@ -176,7 +180,7 @@ func newPublisher(s *settings, w *wire, b *brokers, d produce.Config) *Publisher
 func (p *Publisher) start(acknowledged func(tags []uint64)) {
 	p.acknowledged = acknowledged
 	p.tasks.Go(func() {
-		defer p.search.close()
+		defer p.search.Close()
 		p.loop.Run()
 	})
 	p.tasks.Go(p.watcher.run)
@@ -268,7 +272,7 @@ func (p *Publisher) Err() error {
 func (p *Publisher) Flush(ctx context.Context) error {
 	err := p.inflight.wait(ctx, p.failed, p.quit, p.inflight.empty)
 	if failure := p.Err(); failure != nil {
-		return failure // a failure empties the counts too
+		return failure
 	}
 	return err
 }

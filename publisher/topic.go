@@ -4,6 +4,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/IBM/sarama"
+
 	"github.com/onceward/onceward/publisher/internal/produce"
 )
 
@@ -27,6 +29,7 @@ type topic struct {
 // topicState is what the cluster said about a topic. It is immutable.
 type topicState struct {
 	partitions int32
+	id         sarama.Uuid // zero: not told
 	limit      int         // max.message.bytes; 0 when it could not be read
 	narrow     bool        // records go one per batch
 	distrusted bool        // narrow by Config.Narrow: the limit may be another than was read

@@ -58,7 +58,7 @@ type question struct {
 
 // run works until the wire is cut.
 func (w *watcher) run() {
-	defer w.brokers.close()
+	defer w.brokers.Close()
 	refresh := time.NewTicker(w.settings.TopicRefresh)
 	defer refresh.Stop()
 	stall := time.NewTicker(stallCheck)
@@ -234,7 +234,7 @@ func (w *watcher) checkStalled() {
 	if len(waiting) == 0 {
 		return
 	}
-	w.brokers.close() // a new connection has to prove what the producer's has to
+	w.brokers.Close() // a new connection has to prove what the producer's has to
 	if err := w.check(waiting...); err != nil {
 		if classify(err) == classRelay {
 			// The old credentials would be tried for hours. The next
@@ -251,14 +251,13 @@ func (w *watcher) checkStalled() {
 	}
 }
 
-// checkDoubtful asks once more, on a new connection and so perhaps another broker,
-// for topics that look as if they were made anew.
+// checkDoubtful asks once more, and another broker if there is one, for topics that look as if they were made anew.
 func (w *watcher) checkDoubtful() {
 	if len(w.doubtful) == 0 {
 		return
 	}
 	topics := slices.Collect(maps.Values(w.doubtful))
-	w.brokers.close()
+	w.brokers.Elsewhere()
 	_ = w.check(topics...) // else at the next tick
 }
 
@@ -347,6 +346,9 @@ func (w *watcher) store(t *topic, state topicState) {
 		w.usable[t.name] = t
 	}
 	w.mu.Unlock()
+	if old != nil && old.id == state.id && state.id != (sarama.Uuid{}) {
+		state.partitions = max(state.partitions, old.partitions) // none is ever taken away: who shows fewer lags behind
+	}
 	if old != nil && state.limit == 0 { // not readable this time
 		state.limit, state.narrow = old.limit, old.narrow
 	}

@@ -143,7 +143,7 @@ func NewTransactional(ctx context.Context, cfg Config, tx TransactionConfig) (*T
 	if err != nil {
 		w.cut()
 		if b != nil {
-			b.close()
+			b.Close()
 		}
 		if t.txn != nil {
 			t.txn.hangUp()
@@ -171,7 +171,7 @@ func (t *Transactional) connect(b *brokers) error {
 		return fmt.Errorf("find the coordinator of %q: %w: %s", key, err, t.advise(err))
 	}
 	if err := t.txn.initialize(); err != nil {
-		return t.explainStart(fmt.Errorf("get a producer id from %s: %w: %s", b.address, err, advise(err, s.MaxMessageBytes)))
+		return t.explainStart(fmt.Errorf("get a producer id from %s: %w: %s", b.Address, err, advise(err, s.MaxMessageBytes)))
 	}
 	p := newPublisher(s, w, b, d)
 	p.watcher.also = t.lookForTopic

@@ -76,10 +76,16 @@ func (t *txn) addPartitions(partitions map[string][]int32) (topic string, err er
 			Version: joinVersion, TransactionalID: t.config.ID,
 			ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch, TopicPartitions: partitions,
 		})
-		if err == nil {
-			topic, refusal = refusalOf(response.Errors)
+		if err != nil {
+			return 0, err
 		}
-		return refusal, err
+		for name, asked := range partitions {
+			if len(response.Errors[name]) < len(asked) {
+				return 0, sarama.ErrIncompleteResponse // what is written there might be in no transaction
+			}
+		}
+		topic, refusal = refusalOf(response.Errors)
+		return refusal, nil
 	})
 	return topic, err
 }

@@ -1,6 +1,7 @@
 package produce
 
 import (
+	"net"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -8,7 +9,7 @@ import (
 
 // courier carries produce requests to one broker, one at a time: each waits for
 // its answer, while what comes for the broker grows into the next one. Encoding and
-// compression happen here, beside the loop.
+// compression happen here, beside the loop. It ends with its connection.
 type courier struct {
 	link     Link
 	down     <-chan struct{} // ends pauses
@@ -18,6 +19,7 @@ type courier struct {
 	// The loop's.
 	lanes []*lane // that are to be sent there
 	busy  bool
+	gone  bool // dismissed
 }
 
 // carried is a request on its way through the courier.
@@ -41,8 +43,10 @@ func (c *courier) run() {
 	var throttled time.Time
 	for r := range c.requests {
 		a := answer{courier: c, lanes: r.lanes}
-		if wait := time.Until(throttled); wait > 0 {
-			pause(wait, c.down) // sarama would wait too, but not end with the network
+		if !pause(time.Until(throttled), c.down) {
+			a.err = net.ErrClosed // sarama would go on with the pause, whatever becomes of the network
+			c.answers <- a
+			continue
 		}
 		a.err = c.link.Do(func(conn *sarama.Broker) (err error) {
 			a.response, err = conn.Produce(r.body)
@@ -55,12 +59,17 @@ func (c *courier) run() {
 	}
 }
 
-// pause waits, or until down is closed.
-func pause(d time.Duration, down <-chan struct{}) {
+// pause waits, and reports false when down is closed before.
+func pause(d time.Duration, down <-chan struct{}) bool {
+	if d <= 0 {
+		return true
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return true
 	case <-down:
+		return false
 	}
 }

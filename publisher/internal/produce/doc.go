@@ -31,11 +31,12 @@
 //
 // The goroutine of [Loop.Run] has the window: all partitions, what waits for them and
 // where. It waits for no network. A courier for each broker has the connection to it,
-// encodes and compresses; one goroutine looks leaders up. Records that were put are the
+// encodes and compresses, and ends with that; one goroutine looks leaders up. Records that were put are the
 // loop's, until it gives them back.
 //
 // # Files
 //
 // window.go, lane.go, pace.go and verdict.go are pure; intake.go is where records are
-// left, loop.go, courier.go and leaders.go are the goroutines, link.go a connection.
+// left, loop.go, courier.go and leaders.go are the goroutines, link.go a connection and
+// any.go one to whichever broker answers.
 package produce

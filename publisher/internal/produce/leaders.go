@@ -17,9 +17,15 @@ const (
 // leaders looks up who leads the partitions of topics, beside the loop, so that a
 // broker that does not answer holds nobody up.
 type leaders struct {
-	locate func(topics []string) (*sarama.MetadataResponse, error)
-	topics chan map[string]bool // of capacity 1; closed by the loop
-	found  chan found           // of capacity 1
+	locate    func(topics []string, elsewhere bool) (*sarama.MetadataResponse, error)
+	questions chan question // of capacity 1; closed by the loop
+	found     chan found    // of capacity 1
+}
+
+// question is what the loop asks.
+type question struct {
+	topics    map[string]bool
+	elsewhere bool // of another broker than before
 }
 
 // found is what was answered.
@@ -43,12 +49,12 @@ func (l led) address(partition int32) string {
 
 // run answers each question of the loop, one at a time.
 func (l *leaders) run() {
-	for topics := range l.topics {
-		f := found{topics: make(map[string]led, len(topics))}
-		for name := range topics {
+	for q := range l.questions {
+		f := found{topics: make(map[string]led, len(q.topics))}
+		for name := range q.topics {
 			f.topics[name] = led{}
 		}
-		response, err := l.locate(slices.Collect(maps.Keys(topics)))
+		response, err := l.locate(slices.Collect(maps.Keys(q.topics)), q.elsewhere)
 		if f.err = err; err == nil {
 			f.read(response)
 		}

@@ -23,8 +23,9 @@ type Config struct {
 	BatchBytes  int
 	Compression sarama.CompressionCodec
 
-	// Locate returns the metadata of topics. One goroutine calls it.
-	Locate func(topics []string) (*sarama.MetadataResponse, error)
+	// Locate returns the metadata of topics, elsewhere by another broker than the last
+	// time, whose answer was of no use. One goroutine calls it.
+	Locate func(topics []string, elsewhere bool) (*sarama.MetadataResponse, error)
 	// Join adds partitions to the open transaction, beside the loop, and says by
 	// [Loop.Joined] what became of it. It must not block.
 	Join func(partitions map[string][]int32)
@@ -88,7 +89,7 @@ func New(c Config) *Loop {
 			limit: c.BatchBytes, codec: c.Compression, patience: c.Patience,
 			transactional: c.TransactionalID != nil, couriers: make(map[string]*courier),
 		},
-		leaders: leaders{locate: c.Locate, topics: make(chan map[string]bool, 1), found: make(chan found, 1)},
+		leaders: leaders{locate: c.Locate, questions: make(chan question, 1), found: make(chan found, 1)},
 		answers: make(chan answer), joins: make(chan joined, 1),
 	}
 	l.hire = l.start
@@ -168,9 +169,9 @@ func (l *Loop) work(now time.Time) (next time.Time) {
 		l.config.Join(partitionsOf(l.asking))
 	}
 	if !l.asked {
-		topics, due := l.wanted(now)
-		if l.asked = topics != nil; l.asked {
-			l.leaders.topics <- topics
+		q, due := l.wanted(now)
+		if l.asked = q.topics != nil; l.asked {
+			l.leaders.questions <- q
 		} else {
 			next = earliest(next, due)
 		}
@@ -210,6 +211,10 @@ func partitionsOf(lanes []*lane) map[string][]int32 {
 func (l *Loop) settle(a answer) {
 	now := time.Now()
 	a.courier.busy = false
+	if a.err != nil {
+		l.dismiss(a.courier)
+		close(a.courier.requests)
+	}
 	for _, lane := range a.lanes {
 		switch v, cause := judgeAnswer(a, lane); v {
 		case verdictAcked:
@@ -279,13 +284,13 @@ func (l *Loop) resend(lane *lane) {
 // end waits for what couriers still carry, now that their connections are cut, and
 // reports what was acknowledged.
 func (l *Loop) end() {
-	close(l.leaders.topics)
-	for _, c := range l.couriers {
-		close(c.requests)
-	}
-	for _, c := range l.couriers {
+	close(l.leaders.questions)
+	for _, c := range l.couriers { // but for those that are dismissed meanwhile
 		for c.busy {
 			l.settle(<-l.answers)
 		}
+	}
+	for _, c := range l.couriers {
+		close(c.requests)
 	}
 }

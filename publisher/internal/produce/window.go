@@ -73,8 +73,8 @@ func (w *window) place(l *lane) {
 	case l.batch.count == 0:
 		l.join(w.producer)
 	}
-	if l.leader == nil {
-		l.state = laneSeeking
+	if l.leader == nil || l.leader.gone {
+		l.leader, l.state = nil, laneSeeking
 		w.seeking = append(w.seeking, l)
 		return
 	}
@@ -143,6 +143,18 @@ func (w *window) again(l *lane, lost bool, now time.Time) bool {
 	return true
 }
 
+// dismiss takes a courier off that has lost its connection. Who it led to may hang, and
+// lead nothing any more: every lane that would go there looks its leader up first, so
+// that the next one does not find out by a timeout of its own.
+func (w *window) dismiss(c *courier) {
+	delete(w.couriers, c.link.Address)
+	lanes := c.lanes
+	c.lanes, c.gone = nil, true
+	for _, l := range lanes {
+		w.place(l)
+	}
+}
+
 // joined takes on that lanes are in the transaction.
 func (w *window) joined(lanes []*lane) {
 	for _, l := range lanes {
@@ -153,19 +165,26 @@ func (w *window) joined(lanes []*lane) {
 
 // wanted returns the topics whose leaders are to be looked up now, and when others
 // will be.
-func (w *window) wanted(now time.Time) (topics map[string]bool, next time.Time) {
+func (w *window) wanted(now time.Time) (q question, next time.Time) {
 	for _, l := range w.seeking {
 		if l.seek.After(now) {
 			next = earliest(next, l.seek)
 			continue
 		}
-		if topics == nil {
-			topics = make(map[string]bool)
+		if q.topics == nil {
+			q.topics = make(map[string]bool)
 		}
-		topics[l.topic.Name] = true
+		q.topics[l.topic.Name] = true
+		q.elsewhere = q.elsewhere || inVain(l.tries) || inVain(l.sought)
 	}
-	return topics, next
+	return q, next
 }
+
+// doubts is how many answers about leaders may be of no use before another broker is
+// asked: one that is cut off from the others names those of then, for ever.
+const doubts = 3
+
+func inVain(times int) bool { return times > 0 && times%doubts == 0 }
 
 // found takes on what was answered about leaders. It returns a lane that cannot be
 // written at all, and why.

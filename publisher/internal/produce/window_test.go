@@ -108,8 +108,8 @@ func TestARequestTakesAllThatWaits(t *testing.T) {
 	for i := range int32(partitions) {
 		w.add(tagged(topic, i, uint64(i), requestBytes/2-BatchOverhead))
 	}
-	names, next := w.wanted(now)
-	require.Equal(t, map[string]bool{"t": true}, names)
+	q, next := w.wanted(now)
+	require.Equal(t, question{topics: map[string]bool{"t": true}}, q)
 	require.Zero(t, next)
 	lost, why := w.found(ledBy(topic, "a", "a", "a", "a", "b"), now)
 	require.Nil(t, lost)
@@ -161,12 +161,12 @@ func TestLeadersAreSought(t *testing.T) {
 	w, topic := newWindow(false), &Topic{Name: "t"}
 	now := time.Now()
 	w.add(tagged(topic, 1, 0, 10))
-	for _, pause := range []time.Duration{metadataBackoff, 2 * metadataBackoff, 4 * metadataBackoff} {
-		names, _ := w.wanted(now)
-		require.Len(t, names, 1)
+	for look, pause := range []time.Duration{metadataBackoff, 2 * metadataBackoff, 4 * metadataBackoff, 8 * metadataBackoff} {
+		q, _ := w.wanted(now)
+		require.Equal(t, question{map[string]bool{"t": true}, look == doubts}, q, "and elsewhere, when that was in vain")
 		w.found(ledBy(topic, "a"), now)
-		names, next := w.wanted(now)
-		require.Empty(t, names)
+		q, next := w.wanted(now)
+		require.Empty(t, q)
 		require.Equal(t, now.Add(pause), next)
 		now = next
 	}
@@ -176,8 +176,47 @@ func TestLeadersAreSought(t *testing.T) {
 	require.Equal(t, w.lane(topic, 1), lost)
 	require.ErrorIs(t, why, sarama.ErrTopicAuthorizationFailed)
 	w.add(tagged(topic, 1, 1, 10))
-	names, _ := w.wanted(now.Add(time.Hour))
-	require.Empty(t, names, "and sends nothing more")
+	q, _ := w.wanted(now.Add(time.Hour))
+	require.Empty(t, q, "and sends nothing more")
+}
+
+// A lost connection has all that would go that way look its leader up first: what
+// waits for the broker and what comes for it later, not only what was on its way. A
+// leader that refuses is looked up for what it refused, and after some times elsewhere.
+func TestALostConnectionHasItsLanesLookAgain(t *testing.T) {
+	w, topic := newWindow(false), &Topic{Name: "t"}
+	now := time.Now()
+	for partition := range int32(3) {
+		w.add(tagged(topic, partition, 0, 10))
+	}
+	w.found(ledBy(topic, "a", "a", "a"), now)
+	a := w.couriers["a"]
+	r, _ := w.take(a, now)
+	require.Len(t, r.lanes, 3)
+	w.acked(r.lanes[1])
+	w.acked(r.lanes[2])
+	w.add(tagged(topic, 1, 1, 10))
+	require.Len(t, a.lanes, 1)
+	w.dismiss(a)
+	require.True(t, w.again(r.lanes[0], true, now))
+	w.add(tagged(topic, 2, 1, 10))
+	require.Empty(t, a.lanes)
+	require.Len(t, w.seeking, 3)
+	w.found(ledBy(topic, "a", "b", "a"), now)
+	require.NotSame(t, a, w.couriers["a"])
+	require.Len(t, w.couriers["a"].lanes, 2)
+	require.Len(t, w.couriers["b"].lanes, 1)
+
+	r, _ = w.take(w.couriers["a"], now)
+	for try := range doubts + 1 {
+		if q, _ := w.wanted(now); try > 0 {
+			require.Equal(t, question{map[string]bool{"t": true}, (try+1)%doubts == 0}, q)
+			w.found(ledBy(topic, "a"), now)
+			now = now.Add(time.Minute)
+			r, _ = w.take(w.couriers["a"], now)
+		}
+		require.True(t, w.again(r.lanes[0], false, now))
+	}
 }
 
 // Nothing is sent to a partition that is not in the transaction; the next
@@ -249,10 +288,18 @@ func TestWindowUnderFaults(t *testing.T) {
 		added := make([][]uint64, partitions)
 		acked := make([][]uint64, partitions)
 		now, tag := time.Now(), uint64(0)
+		sequence := rapid.SampledFrom([]int32{0, math.MaxInt32 - 20}).Draw(t, "sequence") // so that it wraps around
+		for p := range int32(partitions) {
+			l := w.lane(topic, p)
+			l.producer, l.sequence, replicas[p].next = w.producer, sequence, sequence
+		}
 		flightless := func(c *courier) bool { _, busy := flying[c]; return !busy }
-		settle := func(c *courier, fate func(*lane) (reached, answered bool, refusal sarama.KError)) {
+		settle := func(c *courier, cut bool, fate func(*lane) (reached, answered bool, refusal sarama.KError)) {
 			r := flying[c]
 			delete(flying, c)
+			if cut {
+				w.dismiss(c)
+			}
 			for _, l := range r.lanes {
 				reached, answered, refusal := fate(l)
 				if reached && refusal == sarama.ErrNoError {
@@ -304,7 +351,7 @@ func TestWindowUnderFaults(t *testing.T) {
 				for _, c := range w.couriers {
 					if !flightless(c) && rapid.Bool().Draw(t, c.link.Address) {
 						reached, answered := rapid.Bool().Draw(t, "reached"), rapid.Bool().Draw(t, "answered")
-						settle(c, func(*lane) (bool, bool, sarama.KError) { return reached, answered, refusals.Draw(t, "refusal") })
+						settle(c, !reached || !answered, func(*lane) (bool, bool, sarama.KError) { return reached, answered, refusals.Draw(t, "refusal") })
 					}
 				}
 			},
@@ -318,7 +365,7 @@ func TestWindowUnderFaults(t *testing.T) {
 				if flightless(c) {
 					flying[c], _ = w.take(c, now)
 				}
-				settle(c, func(*lane) (bool, bool, sarama.KError) { return true, true, sarama.ErrNoError })
+				settle(c, false, func(*lane) (bool, bool, sarama.KError) { return true, true, sarama.ErrNoError })
 			}
 			left = false
 			for _, l := range topic.lanes {

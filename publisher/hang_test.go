@@ -1,0 +1,167 @@
+package publisher_test
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceward/onceward/publisher"
+)
+
+// lead moves all partitions of a topic to a node.
+func (c *cluster) lead(topic string, node int32) {
+	c.t.Helper()
+	for partition := range int32(len(c.PartitionInfos(topic))) {
+		require.NoError(c.t, c.MoveTopicPartition(topic, partition, node))
+	}
+}
+
+// beside starts a second broker, which leads nothing and is the configuration's second.
+func (c *cluster) beside(cfg *publisher.Config) (node int32) {
+	c.t.Helper()
+	node, _, err := c.AddNode(-1, 9093)
+	require.NoError(c.t, err)
+	c.lead("shop.order", 0)
+	for _, address := range c.ListenAddrs() {
+		if !slices.Contains(cfg.Brokers, address) {
+			cfg.Brokers = append(cfg.Brokers, address)
+		}
+	}
+	return node
+}
+
+// keyOf returns a key of a partition among three.
+func keyOf(partition int32) string {
+	for i := 0; ; i++ {
+		if key := fmt.Sprint(i); publisher.Partition([]byte(key), 3) == partition {
+			return key
+		}
+	}
+}
+
+// A broker takes requests and answers none, while others lead its partitions by now:
+// the first request finds out by its timeout, and no other one has to, neither of what
+// came for the broker meanwhile nor of what comes later.
+func TestABrokerThatHangsIsFoundOutOnce(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, c *cluster, cfg publisher.Config) {
+		other := c.beside(&cfg)
+		p, acks := start(t, cfg)
+		for partition := range int32(3) {
+			publishNumbered(t, p, keyOf(partition), int(partition), int(partition))
+		}
+		require.NoError(t, p.Flush(t.Context()))
+		for _, key := range []kmsg.Key{kmsg.Produce, kmsg.Metadata} { // waiting for a connection is behind a lock of sarama, where fake time stands still
+			c.ControlKey(int16(key), func(kmsg.Request) (kmsg.Response, error, bool) {
+				c.KeepControl()
+				return nil, nil, c.CurrentNode() != other
+			})
+		}
+		c.lead("shop.order", other)
+		begin := time.Now()
+		publishNumbered(t, p, keyOf(0), 3, 3)
+		time.Sleep(time.Second) // of fake time
+		synctest.Wait()
+		publishNumbered(t, p, keyOf(1), 4, 4)
+		require.NoError(t, p.Flush(t.Context()))
+		require.LessOrEqual(t, time.Since(begin), 45*time.Second, "its timeout, and that of a look-up")
+		begin = time.Now()
+		publishNumbered(t, p, keyOf(2), 5, 5)
+		require.NoError(t, p.Flush(t.Context()))
+		require.Zero(t, time.Since(begin))
+		require.Len(t, acks.all(), 6)
+		require.Len(t, c.values("shop.order"), 6)
+	}, kfake.SeedTopics(3, "shop.order"))
+}
+
+// A broker that is cut off from the others names the leaders of then, for ever: after
+// some answers that were of no use another broker is asked.
+func TestABrokerThatIsCutOffIsNotBelievedForEver(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, c *cluster, cfg publisher.Config) {
+		other := c.beside(&cfg)
+		p, acks := start(t, cfg)
+		publishNumbered(t, p, "a", 0, 0)
+		require.NoError(t, p.Flush(t.Context()))
+		var answers atomic.Int64
+		c.ControlKey(int16(kmsg.Metadata), func(request kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			if c.CurrentNode() == other {
+				return nil, nil, false
+			}
+			answers.Add(1)
+			return c.asBefore(request.(*kmsg.MetadataRequest)), nil, true
+		})
+		c.lead("shop.order", other)
+		begin := time.Now()
+		publishNumbered(t, p, "a", 1, 9)
+		require.NoError(t, p.Flush(t.Context()))
+		require.LessOrEqual(t, time.Since(begin), 5*time.Second)
+		require.Positive(t, answers.Load())
+		require.Len(t, acks.all(), 10)
+		require.EqualValues(t, 10, c.PartitionInfo("shop.order", 0).HighWatermark)
+	}, kfake.SeedTopics(1, "shop.order"))
+}
+
+// A broker that wants no more for a while is left alone, and does not keep Close.
+func TestCloseIsBoundedWhileABrokerThrottles(t *testing.T) {
+	const throttle = 90 * time.Second
+	inFakeTime(t, func(t *testing.T, c *cluster, cfg publisher.Config) {
+		p, acks := start(t, cfg)
+		var requests atomic.Int64
+		c.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			requests.Add(1)
+			response := request.ResponseKind().(*kmsg.ProduceResponse)
+			response.ThrottleMillis = int32(throttle.Milliseconds())
+			for _, asked := range request.(*kmsg.ProduceRequest).Topics {
+				topic := kmsg.NewProduceResponseTopic()
+				topic.Topic, topic.Partitions = asked.Topic, append(topic.Partitions, kmsg.NewProduceResponseTopicPartition())
+				response.Topics = append(response.Topics, topic)
+			}
+			return response, nil, true
+		})
+		publishNumbered(t, p, "a", 0, 0)
+		require.NoError(t, p.Flush(t.Context()))
+		begin := time.Now()
+		publishNumbered(t, p, "a", 1, 1)
+		require.NoError(t, p.Flush(t.Context()))
+		require.Equal(t, throttle, time.Since(begin))
+		publishNumbered(t, p, "a", 2, 2)
+		begin = time.Now()
+		require.NoError(t, p.Close())
+		require.Equal(t, 2*time.Second, time.Since(begin), "the grace, and not a moment more")
+		require.Len(t, acks.all(), 2)
+		require.EqualValues(t, 2, requests.Load())
+	}, kfake.SeedTopics(1, "shop.order"))
+}
+
+// The same of coordinators: one that is named by a broker that is cut off, or not at
+// all, is asked of another.
+func TestCoordinatorsAreAskedForElsewhere(t *testing.T) {
+	c := newCluster(t, kfake.NumBrokers(2))
+	c.checkpointTopic()
+	cfg := c.config()
+	tx := oneSlot()
+	var nobody atomic.Int64
+	c.ControlKey(int16(kmsg.FindCoordinator), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if cfg.Brokers[0] != c.ListenAddrs()[c.CurrentNode()] {
+			return nil, nil, false
+		}
+		response := request.ResponseKind().(*kmsg.FindCoordinatorResponse)
+		if nobody.Add(1)%2 == 0 {
+			response.ErrorCode = kerr.CoordinatorNotAvailable.Code
+		}
+		return response, nil, true
+	})
+	p := startTransactional(t, cfg, tx)
+	require.NoError(t, p.Commit(within(t), at(1)))
+	require.GreaterOrEqual(t, nobody.Load(), int64(3))
+}
