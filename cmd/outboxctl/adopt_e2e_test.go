@@ -27,6 +27,21 @@ func TestMigrateSaysWhatTheOwnerLacks(t *testing.T) {
 	fine(t, "migrate", "up", "--side", "outbox", "--relay", "second")
 }
 
+// The roles are there, for another database: in this one none of them may make anything.
+func TestMigrateWhereTheRolesHaveNoRights(t *testing.T) {
+	elsewhere, _ := newDatabase(t)
+	prefix := "ctl-" + elsewhere.Config().ConnConfig.Database
+	fine(t, "migrate", "roles", "--side", "consumer", "--prefix", prefix, "--apply")
+	pool, dsn := newDatabase(t)
+	loginAs(t, pool, dsn, prefix+"_consumer_maintainer")
+	code, _, stderr := call(t, "migrate", "up", "--side", "consumer")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "no role of Onceward may make anything in database "+pool.Config().ConnConfig.Database+": `outboxctl migrate roles --side consumer --apply --prefix "+prefix+"`, as superuser and in it, lets them")
+	require.NotContains(t, stderr, "connect as a member")
+	fine(t, "migrate", "roles", "--side", "consumer", "--prefix", prefix, "--apply", "--dsn", dsn)
+	fine(t, "migrate", "up", "--side", "consumer")
+}
+
 // status is of the producer's database.
 func TestStatusOfAConsumersDatabaseSaysSo(t *testing.T) {
 	newDatabase(t)

@@ -175,6 +175,7 @@ func TestListByState(t *testing.T) {
 	require.Contains(t, fine(t, "list"), "no relay is known here")
 	exec(t, pool, `INSERT INTO onceward.relay_health (slot, process, relay, state, since, code, detail, waits) VALUES ('onceward_ctl', 'h/1/ctl', 'ctl', 'halted', now(), 'OUTBOX_NOT_EMPTY', 'x', '[]')`)
 	require.Contains(t, fine(t, "list"), "relay ctl has not begun: `outboxctl status` says what it waits for")
+	require.Contains(t, fine(t, "show", first.String()), "relay ctl has not begun: `outboxctl status` says what it waits for")
 	require.Contains(t, wrong(t, "status"), "! relay ctl has not begun, and no process of it is connected")
 	exec(t, pool, "DELETE FROM onceward.relay_health")
 	exec(t, pool, insertState, "onceward_ctl")

@@ -160,6 +160,14 @@ func TestWithoutATransactionNothingIsWritten(t *testing.T) {
 	require.ErrorIs(t, err, outbox.ErrNoTransaction)
 	_, err = outbox.Enqueue(ctx, conn.Conn(), newEvent(t))
 	require.ErrorIs(t, err, outbox.ErrNoTransaction)
+	for _, end := range []func(pgx.Tx) error{func(tx pgx.Tx) error { return tx.Commit(ctx) }, func(tx pgx.Tx) error { return tx.Rollback(ctx) }} {
+		tx, err := conn.Begin(ctx)
+		require.NoError(t, err)
+		require.NoError(t, end(tx))
+		_, err = outbox.Enqueue(ctx, tx, newEvent(t))
+		require.ErrorIs(t, err, outbox.ErrNoTransaction)
+		require.ErrorContains(t, err, "has ended, committed or rolled back")
+	}
 	_, err = conn.Exec(ctx, "BEGIN")
 	require.NoError(t, err)
 	_, err = outbox.Enqueue(ctx, conn.Conn(), newEvent(t))

@@ -62,6 +62,15 @@ func ExplainMigrator(ctx context.Context, db *Database, err error, side migratio
 	if side == migrations.Consumer {
 		role = migrations.RoleConsumerMaintainer
 	}
+	const nobody = `SELECT pg_catalog.current_database(), COALESCE((SELECT o.rolname FROM pg_catalog.pg_roles o
+			JOIN pg_catalog.pg_roles m ON m.rolname = pg_catalog.regexp_replace(o.rolname, '_owner$', '_' || $1::text) AND pg_catalog.pg_has_role(m.oid, 'MEMBER')
+			WHERE o.rolname LIKE '%\_owner' ORDER BY 1 LIMIT 1), '')
+		WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'onceward') AND NOT EXISTS (SELECT FROM pg_catalog.pg_roles
+			WHERE rolname LIKE '%\_owner' AND NOT rolsuper AND pg_catalog.has_database_privilege(oid, pg_catalog.current_database(), 'CREATE'))`
+	if db.QueryRow(ctx, nobody, string(role)).Scan(&database, &owner) == nil {
+		return fmt.Errorf("%w; no role of Onceward may make anything in database %s: `outboxctl migrate roles --side %s --apply%s`, as superuser and in it, lets them, also where the roles are there for another database; then run this again",
+			err, database, side, prefixOf(owner))
+	}
 	return fmt.Errorf("%w; connect as a member of the role onceward_%s, unless --prefix says otherwise: `outboxctl migrate roles --side %s --print` shows how to make one", err, role, side)
 }
 

@@ -40,6 +40,7 @@ type Life struct {
 	Waited      string         `json:"waited_in_vain,omitempty"` // for so long
 	Next        []string       `json:"next"`                     // commands that do something about it; they may be a choice
 	otherOwner  string         // namespace that has this UUID
+	notBegun    []string       // relays that have processes and no state, where no other is known
 }
 
 // Row is the event as it was written.
@@ -151,6 +152,13 @@ func ReadLife(ctx context.Context, db *operator.Database, key operator.Name, slo
 		r = &Life{Key: key.String(), EventTime: key.Time()}
 		if err := r.readProducer(ctx, db, key); err != nil {
 			return false, operator.Explain(err, migrations.Outbox)
+		}
+		if r.Row != nil && len(r.Relays) == 0 {
+			processes, err := relays.Processes(ctx, outboxdb.New(db))
+			if err != nil {
+				return false, operator.Explain(err, migrations.Outbox)
+			}
+			r.notBegun = notBegun(processes, nil)
 		}
 		if slot != "" {
 			r.Narrow(slot)

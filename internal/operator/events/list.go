@@ -92,7 +92,7 @@ func Read(ctx context.Context, db *operator.Database, f Filter) (*List, error) {
 	if err != nil {
 		return nil, operator.Explain(err, migrations.Outbox)
 	}
-	report.addNotBegun(processes)
+	report.NotBegun = notBegun(processes, report.Relays)
 	if f.State != states.Pending && f.State != states.Waiting {
 		return report, nil
 	}
@@ -165,14 +165,15 @@ func (r *List) read(ctx context.Context, db *operator.Database, filter outboxdb.
 		})
 }
 
-// addNotBegun names the relays that are there and have not begun.
-func (r *List) addNotBegun(processes []outboxdb.RelayHealthRow) {
+// notBegun names the relays that have processes and are none of those that have begun.
+func notBegun(processes []outboxdb.RelayHealthRow, begun []Snapshot) (names []string) {
 	for _, p := range processes {
-		known := slices.ContainsFunc(r.Relays, func(v Snapshot) bool { return v.Slot == p.Slot })
-		if !known && !slices.Contains(r.NotBegun, p.Relay) {
-			r.NotBegun = append(r.NotBegun, p.Relay)
+		known := slices.ContainsFunc(begun, func(v Snapshot) bool { return v.Slot == p.Slot })
+		if !known && !slices.Contains(names, p.Relay) {
+			names = append(names, p.Relay)
 		}
 	}
+	return names
 }
 
 func (r *List) events(ctx context.Context, q *outboxdb.Queries, f outboxdb.ListByStateParams) ([]Event, error) {

@@ -89,6 +89,10 @@ func (r *Life) judgeRelays() {
 		r.judgeWithoutRow()
 		return
 	}
+	if len(r.notBegun) > 0 {
+		r.set(states.Pending, "relay %s has not begun: `outboxctl status` says what it waits for", strings.Join(r.notBegun, ", "))
+		return
+	}
 	r.set(states.Pending, "no relay has run on this database yet")
 }
 

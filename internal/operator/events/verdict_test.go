@@ -64,6 +64,7 @@ func TestJudge(t *testing.T) {
 		"only its replay is out": {Life{Row: row, Relays: accounts(states.Before), Kafka: &kafka.Copies{Copies: []kafka.Copy{{ReplayID: "r"}}}}, states.Before, "before relay orders began"},
 		"waiting":                {Life{Row: row, Relays: accounts(states.Waiting)}, states.Waiting, "its route cannot be used for now; relay orders publishes it"},
 		"no relay":               {Life{Row: row}, states.Pending, "no relay has run"},
+		"relay is beginning":     {Life{Row: row, notBegun: []string{"shop"}}, states.Pending, "relay shop has not begun: `outboxctl status` says what it waits for"},
 		"nothing":                {Life{}, states.NotFound, "no committed row has this key"},
 		"another's UUID":         {Life{otherOwner: "billing"}, states.NotFound, "namespace billing"},
 		"row dropped, claimed":   {Life{Groups: &[]Group{{Group: "billing"}}}, states.Published, "a consumer group has it"},
