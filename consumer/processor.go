@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceward/onceward/consumer/internal/memory"
 	"github.com/onceward/onceward/consumer/internal/sqlstate"
 	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/consumer/internal/transaction"
@@ -139,7 +140,8 @@ func (m *member) copied(ev *Event) bool {
 }
 
 func (p *Processor) newItem(ev Event) *item {
-	return &item{ev: ev, id: p.claimID(ev), fingerprint: ev.Fingerprint(), content: p.windows.byContent(ev.Type)}
+	id, content := p.claimID(ev), p.windows.byContent(ev.Type)
+	return &item{ev: ev, id: id, tries: memory.Tries(id, content, ev.Source), fingerprint: ev.Fingerprint(), content: content}
 }
 
 // effectOf is the item of an effect. Within a delivery that is about its event,
