@@ -3,14 +3,17 @@
 package consumer_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/claims"
+	"github.com/onceward/onceward/record"
 )
 
 // TestTheSameOffsetOfAnotherTopicByContent: what was applied ahead of the mark of a topic that is gone
@@ -96,12 +99,9 @@ func TestRedriveOverAChangedWindow(t *testing.T) {
 			s.comes(2, c.later)
 			moved(midnight.Add(-30 * time.Minute))
 			s.fails.Store(false)
-			old, window := sayingWindow, aDay
-			if c.twice {
-				old, window = aDay, 2*aDay
+			if s.changes(aDay, sayingWindow); c.twice {
+				s.changes(2*aDay, aDay)
 			}
-			exec(t, s.db, `UPDATE onceward.dedup_windows SET time_window = $1, bucket = $1, old_bucket = $2, old_until = now() - interval '1 minute' + 2 * $2::interval + interval '1 day'`, window, old)
-			consumer.AgeFloors(s.router.Processor(), time.Hour)
 			if s.redrive(s.letters()); c.later == consumer.Processed {
 				s.applied(2, 1)
 			} else {
@@ -129,4 +129,52 @@ func (s *saying) newest(t *testing.T) (ids []uuid.UUID) {
 	require.NoError(t, rows.Err())
 	require.Len(t, ids, 2)
 	return ids
+}
+
+// TestALetterOverAChangedWindow: a letter says of what comes behind a change of the window no more than its
+// claims do, which are of before.
+func TestALetterOverAChangedWindow(t *testing.T) {
+	t.Parallel()
+	s := newSaying(t, "Paid", consumer.Retry{MaxAttempts: 1})
+	s.fails.Store(true)
+	s.comes(1, consumer.DeadLettered)
+	s.passes(3 * sayingWindow)
+	s.changes(aDay, sayingWindow)
+	s.fails.Store(false)
+	s.comes(2, consumer.Processed)
+	s.redrive(1)
+	s.applied(2, 1)
+	s.comes(3, consumer.Duplicate)
+	s.settled()
+}
+
+// TestTriesBesideARedrive: of an event from no topic, which has nothing but its id, the redrive of an old
+// letter of what says the same keeps no failure longer than it lasts.
+func TestTriesBesideARedrive(t *testing.T) {
+	t.Parallel()
+	s := newSaying(t, "Paid", consumer.Retry{MaxAttempts: 2})
+	ev := consumer.Event{Event: record.Event{Key: s.key, Type: "Paid", AggregateID: "meter", Payload: []byte("20.5")}}
+	fails := func(want consumer.Outcome) {
+		t.Helper()
+		_, err := consumer.Do(t.Context(), s.router.Processor(), ev, func(ctx context.Context, tx pgx.Tx) (int, error) { return 1, s.apply(ctx, tx, ev) })
+		require.ErrorIs(t, err, errBroken)
+		got, _ := consumer.CountFailure(t.Context(), s.router.Processor(), ev, err)
+		require.Equal(t, want, got)
+	}
+	s.fails.Store(true)
+	fails(0)
+	fails(consumer.DeadLettered)
+	s.passes(2 * sayingWindow)
+	fails(0)
+	s.redrive(1) // fails
+	s.passes(2 * sayingWindow)
+	fails(0)
+	fails(consumer.DeadLettered)
+}
+
+// changes has the class of a window become one of another, a minute ago.
+func (s *saying) changes(to, from time.Duration) {
+	s.t.Helper()
+	exec(s.t, s.db, `UPDATE onceward.dedup_windows SET time_window = $1, bucket = $1, old_bucket = $2, old_until = now() - interval '1 minute' + 2 * $2::interval + interval '1 day'`, to, from)
+	consumer.AgeFloors(s.router.Processor(), time.Hour)
 }
