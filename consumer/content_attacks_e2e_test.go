@@ -148,6 +148,20 @@ func TestALetterOverAChangedWindow(t *testing.T) {
 	s.settled()
 }
 
+// TestTriesOfARecordThatWaits: a record whose attempts are further apart than its window is given up all the
+// same, and does not hold its aggregate for ever.
+func TestTriesOfARecordThatWaits(t *testing.T) {
+	t.Parallel()
+	s := newSaying(t, "Moved", consumer.Retry{MaxAttempts: 3})
+	s.fails.Store(true)
+	for range 2 {
+		d := s.router.HandleRecords(t.Context(), []consumer.Record{s.record(1)})
+		require.ErrorIs(t, d[0].Err, errBroken)
+		s.passes(3 * sayingWindow)
+	}
+	s.comes(1, consumer.DeadLettered)
+}
+
 // TestTriesBesideARedrive: of an event from no topic, which has nothing but its id, the redrive of an old
 // letter of what says the same keeps no failure longer than it lasts.
 func TestTriesBesideARedrive(t *testing.T) {
