@@ -39,10 +39,9 @@ func (l *look) arrivalAt(ctx context.Context, id uuid.UUID, eventType string, at
 	return claims.Sorted(ids), nil
 }
 
-// ofLetter plans the redrive of an event that is known by its content: it is claimed where
-// it was when it became a letter, so that what says the same by now neither meets that nor
-// is met by it. What is gone of that with its day can meet nobody, and is not needed; nor is what
-// another event has, which has come by a window that was changed since, where a claim was the letter's own.
+// ofLetter plans the redrive of an event that is known by its content: it is claimed where it was when it
+// became a letter, so that what says the same by now neither meets that nor is met by it. Ids whose day is gone
+// are not needed, nor those of another event that a change of the window since gives one that had its own.
 func (l *look) ofLetter(ctx context.Context, ev *Event) (plan, error) {
 	if err := l.readAttached(ctx); err != nil {
 		return plan{}, err

@@ -140,8 +140,9 @@ func (m *member) copied(ev *Event) bool {
 }
 
 func (p *Processor) newItem(ev Event) *item {
-	id, content := p.claimID(ev), p.windows.byContent(ev.Type)
-	return &item{ev: ev, id: id, tries: memory.Tries(id, content, ev.Source), fingerprint: ev.Fingerprint(), content: content}
+	it := &item{ev: ev, id: p.claimID(ev), fingerprint: ev.Fingerprint(), content: p.windows.byContent(ev.Type)}
+	it.tries = memory.Tries(it.id, it.content, ev.Source)
+	return it
 }
 
 // effectOf is the item of an effect. Within a delivery that is about its event,
