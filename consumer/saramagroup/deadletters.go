@@ -155,9 +155,18 @@ func (m *mailer) close() error {
 	}
 	defer m.release()
 	m.producer.AsyncClose()
-	for range m.producer.Successes() { // nobody waits for it any more
-	}
-	for range m.producer.Errors() {
+	arrived, failed := m.producer.Successes(), m.producer.Errors()
+	for arrived != nil || failed != nil { // what nobody waits for any more, of both: neither is closed before all is taken
+		select {
+		case _, open := <-arrived:
+			if !open {
+				arrived = nil
+			}
+		case _, open := <-failed:
+			if !open {
+				failed = nil
+			}
+		}
 	}
 	return m.client.Close()
 }
