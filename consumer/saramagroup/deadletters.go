@@ -154,20 +154,7 @@ func (m *mailer) close() error {
 		return nil
 	}
 	defer m.release()
-	m.producer.AsyncClose()
-	arrived, failed := m.producer.Successes(), m.producer.Errors()
-	for arrived != nil || failed != nil { // what nobody waits for any more, of both: neither is closed before all is taken
-		select {
-		case _, open := <-arrived:
-			if !open {
-				arrived = nil
-			}
-		case _, open := <-failed:
-			if !open {
-				failed = nil
-			}
-		}
-	}
+	_ = m.producer.Close() // which takes what nobody waits for any more, successes and errors
 	return m.client.Close()
 }
 
