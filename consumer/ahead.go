@@ -85,7 +85,8 @@ func (c claimant) aheadOf(ctx context.Context, items []*item) (row consumerdb.Re
 		row.KafkaOffsets, row.EventIds = append(row.KafkaOffsets,
 			strconv.FormatInt(src.Offset, 10)), append(row.EventIds, it.id.String())
 		fresh := it.fresh() && !it.ev.redriven
-		row.Fresh = append(row.Fresh, strconv.FormatBool(fresh))
+		row.Fresh, row.Content = append(row.Fresh, strconv.FormatBool(fresh)), append(row.Content,
+			strconv.FormatBool(it.content))
 		switch {
 		case fresh && it.ev.accepted: // its handler has run since
 			before += it.passed
@@ -106,7 +107,7 @@ func (l *look) stateOf(ctx context.Context, ev *Event) (consumerdb.IsAheadRow, e
 	is, err := l.q.IsAhead(ctx, consumerdb.IsAheadParams{
 		ConsumerGroup: l.processor.group, Topic: ev.Source.Topic, TopicID: ev.Source.TopicID,
 		KafkaPartition: ev.Source.Partition, KafkaOffset: ev.Source.Offset,
-		EventID: l.processor.claimID(*ev),
+		EventID: l.processor.claimID(*ev), Content: l.processor.windows.byContent(ev.Type),
 	})
 	if err != nil {
 		return is, fmt.Errorf("look for the offset ahead of the mark: %w", err)

@@ -22,7 +22,7 @@ func (l *look) arrival(ctx context.Context, id uuid.UUID, eventType string) ([]u
 // arrivalAt returns the ids of what arrived at an instant.
 func (l *look) arrivalAt(ctx context.Context, id uuid.UUID, eventType string, at time.Time) ([]uuid.UUID, error) {
 	class := l.processor.windows.index(eventType)
-	b, others := l.classes[class].buckets, l.others(class, eventType, at)
+	b, others := l.classes[class].buckets.Then(at, l.began), l.others(class, eventType, at)
 	if b.Changing(at) || len(others) > 0 {
 		if err := l.readAttached(ctx); err != nil {
 			return nil, err
@@ -39,15 +39,22 @@ func (l *look) arrivalAt(ctx context.Context, id uuid.UUID, eventType string, at
 	return claims.Sorted(ids), nil
 }
 
-// ofLetter plans the redrive of an event that is known by its content: it is claimed where
-// it was when it became a letter, so that what says the same by now neither meets that nor
-// is met by it. What is gone of that with its day can meet nobody, and is not needed.
+// ofLetter plans the redrive of an event that is known by its content: it is claimed where it was when it
+// became a letter, so that what says the same by now neither meets that nor is met by it. Ids whose day is gone
+// are not needed, nor those of another event that a change of the window since gives one that had its own.
 func (l *look) ofLetter(ctx context.Context, ev *Event) (plan, error) {
 	if err := l.readAttached(ctx); err != nil {
 		return plan{}, err
 	}
 	ids, err := l.arrivalAt(ctx, l.processor.claimID(*ev), ev.Type, ev.arrived)
-	gone := func(id uuid.UUID) bool { return !slices.Contains(l.attached, claims.PartitionOf(id)) }
+	var taken []uuid.UUID
+	if err == nil && ev.claimed {
+		taken, err = l.q.AppliedAmong(ctx, consumerdb.AppliedAmongParams{ConsumerGroup: l.processor.group,
+			EventIds: consumerdb.Texts(ids)})
+	}
+	gone := func(id uuid.UUID) bool {
+		return !slices.Contains(l.attached, claims.PartitionOf(id)) || slices.Contains(taken, id)
+	}
 	return plan{ids: slices.DeleteFunc(slices.Clone(ids), gone), known: ids}, err
 }
 
@@ -70,10 +77,10 @@ func (l *look) speaks(ctx context.Context, letter *consumerdb.LettersOfClaimRow,
 // into, for a version of the program that has not the same ones: one that works beside
 // this one, or did before. One that was retired counts for as long as its claims may.
 func (l *look) others(class int, eventType string, at time.Time) (out []claims.Buckets) {
-	own, lengths := l.processor.windows.classes[class], l.classes[class].buckets.LengthsAt(at)
+	own, lengths := l.processor.windows.classes[class], l.classes[class].buckets.Then(at, l.began).LengthsAt(at)
 	for i := range l.all {
 		row := &l.all[i]
-		b := registeredOf(row).buckets
+		b := registeredOf(row).buckets.Then(at, l.began)
 		gone := row.RetiredAt != nil && at.After(row.RetiredAt.Add(2*slices.Max(b.Lengths())))
 		if row.Class == own.Pattern || gone || Keying(row.Keyed) != own.Keyed ||
 			!(Class{Pattern: row.Class}).matches(eventType) {

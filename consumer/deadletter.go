@@ -33,6 +33,9 @@ const (
 	reasonParked     reason = "parked"
 )
 
+// claims: what was given up for it was claimed.
+func (r reason) claims() bool { return r == reasonHandler || r == reasonCrash || r == reasonNoHandler }
+
 // What consumer_dead_letters.state says of a letter.
 const (
 	stateOpen     = "open"

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/consumer/internal/transaction"
+	"github.com/onceward/onceward/internal/consumerdb"
 )
 
 // steps take deliveries through the same path: claim, apply, write, commit. Tests
@@ -99,7 +100,7 @@ func (s *steps) inTx(ctx context.Context, bounds string, items []*item,
 			s.processor.letters.brake.Applied()
 		}
 		if it.delivery.Finished() {
-			s.processor.breaks.Finish(it.id)
+			s.processor.breaks.Finish(it.tries)
 		}
 	}
 	return finished, nil
@@ -147,13 +148,14 @@ func (s *steps) write(ctx context.Context, tx pgx.Tx, items []*item) error {
 	return claimant{s.processor, statement.On(tx)}.remember(ctx, items)
 }
 
-// dead has the claims of an item say so.
+// dead has the claims of an item say so. What says the same later has all attempts.
 func (s *steps) dead(ctx context.Context, tx pgx.Tx, it *item) error {
 	if err := (claimant{s.processor, statement.On(tx)}).markDead(ctx, it); err != nil || !it.content {
 		return err
 	}
 	it.end.letter.claimed = it.claim.ids
-	return s.processor.attempts.over(ctx, tx, it.id)
+	return consumerdb.New(tx).ForgetAttempts(ctx, consumerdb.ForgetAttemptsParams{EventID: it.tries,
+		ConsumerGroup: s.processor.group})
 }
 
 // together is the transaction without savepoints: all or nothing.

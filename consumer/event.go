@@ -35,6 +35,7 @@ type Event struct {
 	unseen   bool      // the group had not applied it when its letter was written
 	accepted bool      // judged before: no floor that has passed it since changes that
 	arrived  time.Time // of a letter that is redriven: when it was written
+	claimed  bool      // and that with claims of its own
 }
 
 // Of package record, for [Router.HandleRecord].

@@ -16,6 +16,7 @@ import (
 type item struct {
 	ev          Event
 	id          uuid.UUID // of the event, or of its replay
+	tries       uuid.UUID // under which its failures, starts and breaks are counted
 	fingerprint record.Fingerprint
 	handler     *handler
 	content     bool       // its class is keyed by content

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceward/onceward/consumer/internal/memory"
 	"github.com/onceward/onceward/consumer/internal/sqlstate"
 	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/consumer/internal/transaction"
@@ -139,7 +140,9 @@ func (m *member) copied(ev *Event) bool {
 }
 
 func (p *Processor) newItem(ev Event) *item {
-	return &item{ev: ev, id: p.claimID(ev), fingerprint: ev.Fingerprint(), content: p.windows.byContent(ev.Type)}
+	it := &item{ev: ev, id: p.claimID(ev), fingerprint: ev.Fingerprint(), content: p.windows.byContent(ev.Type)}
+	it.tries = memory.Tries(it.id, it.content, ev.Source)
+	return it
 }
 
 // effectOf is the item of an effect. Within a delivery that is about its event,

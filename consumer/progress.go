@@ -119,7 +119,7 @@ func (m *marks) save(ctx context.Context, history string, given []Mark, begins b
 	for _, g := range given {
 		at := g.FinishedTime
 		if g.AtEnd { // the time of other partitions' events, at most, which the mark counts from now on
-			at = latest(at, m.windows.now())
+			at = memory.Latest(at, m.windows.now())
 		}
 		m.reads.Raise(g.Topic, g.Partition, at)
 	}

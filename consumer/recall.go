@@ -17,7 +17,8 @@ import (
 // letter of the event at a time, and nobody after it was discarded. Where the key was
 // another event's, it is a mismatch, unless its own offset was finished.
 //
-// Where keys are made of content, a letter says something of what arrived with it only.
+// Where keys are made of content, a letter says something of what arrived with it only, and
+// nothing of another letter that was claimed: that has claimed all that arrived with it.
 func (c claimant) recall(ctx context.Context, l *look, it *item) error {
 	if it.plan.outcome != Replay && it.plan.outcome != Duplicate && !it.ev.redriven && !it.byArrival() {
 		return nil
@@ -41,7 +42,7 @@ func (c claimant) recall(ctx context.Context, l *look, it *item) error {
 		letters = slices.DeleteFunc(letters, func(letter consumerdb.LettersOfClaimRow) bool {
 			speaks, failure := l.speaks(ctx, &letter, it)
 			err = cmp.Or(err, failure)
-			return !speaks
+			return !speaks || it.ev.claimed
 		})
 		if err != nil {
 			return err
@@ -65,13 +66,12 @@ func (it *item) said(letters []consumerdb.LettersOfClaimRow) (outcome Outcome, o
 	for _, l := range letters {
 		same, applied := it.isOf(&l), l.State == stateRedriven
 		why := reason(l.Reason)
-		claimed := why == reasonHandler || why == reasonCrash || why == reasonNoHandler
 		switch {
 		case same && applied:
 			return Duplicate, nil
 		case same && !it.ev.redriven && why != reasonReplay:
 			outcome, other = DeadLettered, nil
-		case !same && outcome == 0 && (applied || claimed && !it.ev.redriven):
+		case !same && outcome == 0 && (applied || why.claims() && !it.ev.redriven):
 			outcome, other = Mismatch, &MismatchError{Key: it.ev.Key, Given: it.fingerprint, AppliedAt: l.At}
 			copy(other.Stored[:], l.Fingerprint)
 		}

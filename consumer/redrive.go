@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/memory"
 	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/record"
@@ -121,15 +122,15 @@ func (d redriver) redrive(ctx context.Context, l *requested) (Outcome, error) {
 		return 0, fmt.Errorf("event type %q is ignored by this group; discard the letter, or register a handler", ev.Type)
 	}
 	it := d.processor.newItem(ev)
-	it.handler, it.redrive = h, l
-	starts, may, err := d.processor.attempts.start(ctx, it.id)
+	it.handler, it.redrive, it.tries = h, l, memory.Tries(it.id, it.content, l.source())
+	starts, may, err := d.processor.attempts.start(ctx, it.tries)
 	switch {
 	case err != nil:
 		return 0, err
 	case !may:
-		return d.processor.attempts.usedUp(ctx, it.id)
+		return d.processor.attempts.usedUp(ctx, it.tries)
 	}
-	defer d.processor.attempts.end(ctx, it.id, starts)
+	defer d.processor.attempts.end(ctx, it.tries, starts)
 	d.steps.deliver(ctx, []*item{it})
 	return it.delivery.Outcome, it.delivery.Err
 }
@@ -188,7 +189,7 @@ func (l *requested) event(p *Processor) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	ev.redriven, ev.unseen, ev.arrived = true, l.firstSight(p, &ev), l.CreatedAt
+	ev.redriven, ev.unseen, ev.arrived, ev.claimed = true, l.firstSight(p, &ev), l.CreatedAt, reason(l.Reason).claims()
 	return ev, nil
 }
 

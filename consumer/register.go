@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/memory"
 	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -92,7 +93,7 @@ func (w *windows) registration(c Class, rows []consumerdb.ClassesOfGroupRow, now
 	}
 	return consumerdb.RegisterWindowParams{
 		ConsumerGroup: w.group, Class: c.Pattern, TimeWindow: consumerdb.Interval(window),
-		Floor: latest(partition.Day(floor), oldest),
+		Floor: memory.Latest(partition.Day(floor), oldest),
 		Late:  string(c.Late), Replay: string(c.Replay), Keyed: string(c.Keyed),
 		Bucket: consumerdb.Interval(claims.BucketOf(string(c.Keyed), window)), Oldest: oldest,
 	}
@@ -192,5 +193,5 @@ func oldestClaims(ctx context.Context, tx pgx.Tx, q *consumerdb.Queries) (time.T
 		}
 	}
 	horizon, err := claims.Horizon(ctx, q)
-	return latest(oldest, horizon), err
+	return memory.Latest(oldest, horizon), err
 }

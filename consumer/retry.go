@@ -88,11 +88,11 @@ type attempts struct {
 func (a *attempts) failure(ctx context.Context, tx pgx.Tx, it *item, cause error) (attempts int32, last bool,
 	err error) {
 	keep := attemptsKept
-	if it.content {
+	if it.content && it.tries == it.id { // of no record
 		keep = min(keep, 2*a.windows.windowOf(it.ev.Type))
 	}
 	attempts, err = consumerdb.New(tx).CountAttempt(ctx, consumerdb.CountAttemptParams{
-		EventID: it.id, ConsumerGroup: a.group, LastError: errorText(cause), Keep: consumerdb.Interval(keep),
+		EventID: it.tries, ConsumerGroup: a.group, LastError: errorText(cause), Keep: consumerdb.Interval(keep),
 	})
 	if err != nil {
 		return 0, false, fmt.Errorf("count attempt: %w", err)
@@ -103,16 +103,6 @@ func (a *attempts) failure(ctx context.Context, tx pgx.Tx, it *item, cause error
 		a.log.ErrorContext(ctx, "Retry.Permanent panicked, or ended its goroutine; the error counts as one that may pass", "event", it.ev.Key.String(), "error", err)
 	}
 	return attempts, limit >= 0 && int(attempts) >= limit || permanent, nil
-}
-
-// over forgets the failures of an event that was given up: what says the same later has all
-// attempts.
-func (a *attempts) over(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
-	err := consumerdb.New(tx).ForgetAttempts(ctx, consumerdb.ForgetAttemptsParams{EventID: id, ConsumerGroup: a.group})
-	if err != nil {
-		return fmt.Errorf("forget attempts: %w", err)
-	}
-	return nil
 }
 
 // start counts that the handling of an event begins, and returns how often it
@@ -221,7 +211,7 @@ func (b *breaks) alone(it *item, cause error) error {
 	if errors.Is(cause, errConflict) {
 		most, look = maxConflicts, "with what its statements conflict each time"
 	}
-	if owed := b.Count(it.id, most, func(times int) error {
+	if owed := b.Count(it.tries, most, func(times int) error {
 		return &HandlerError{Err: fmt.Errorf("its transaction broke %d times in a row, while other events were applied; find out %s: %w", times, look, cause)}
 	}); owed != nil {
 		return owed
@@ -242,14 +232,14 @@ func (b *breaks) again(ctx context.Context, items []*item, err error) (seen bool
 	}
 	for _, it := range items {
 		if it.broke || errors.Is(err, ErrCommitUnknown) {
-			seen = b.Seen(it.id) || seen
+			seen = b.Seen(it.tries) || seen
 		}
 	}
 	return seen
 }
 
 func (b *breaks) owedBy(items []*item) bool {
-	return slices.ContainsFunc(items, func(it *item) bool { return b.Debt(it.id) != nil })
+	return slices.ContainsFunc(items, func(it *item) bool { return b.Debt(it.tries) != nil })
 }
 
 // failed is the end of a delivery of one event that did not succeed. A failure of
@@ -258,7 +248,7 @@ func (b *breaks) owedBy(items []*item) bool {
 func (s *steps) failed(ctx context.Context, it *item, cause error) {
 	handlers := isHandlers(cause)
 	if handlers {
-		s.processor.breaks.Forget(it.id)
+		s.processor.breaks.Forget(it.tries)
 	} else if (it.redrive != nil || it.ev.Source.Topic != "") && broke(ctx, cause) {
 		cause = s.processor.breaks.alone(it, cause) // which the next delivery writes down
 	}
@@ -292,10 +282,10 @@ func (s *steps) count(ctx context.Context, it *item, cause error) error {
 // after it the database may have been away, because it had crashed. Over: it was the
 // last one, or could not be counted.
 func (s *steps) pay(ctx context.Context, it *item) (over bool) {
-	cause := s.processor.breaks.Debt(it.id)
+	cause := s.processor.breaks.Debt(it.tries)
 	if it.redrive != nil {
 		it.delivery.Err = cause // opens the letter again
-		s.processor.breaks.Forget(it.id)
+		s.processor.breaks.Forget(it.tries)
 		return true
 	}
 	if err := s.count(ctx, it, cause); err != nil {
@@ -306,7 +296,7 @@ func (s *steps) pay(ctx context.Context, it *item) (over bool) {
 		return true
 	}
 	it.delivery = Delivery{}
-	s.processor.breaks.Paid(it.id)
+	s.processor.breaks.Paid(it.tries)
 	return false
 }
 
@@ -355,7 +345,7 @@ func (s *steps) crashed(ctx context.Context, it *item, times int32) (Outcome, er
 			if err := s.giveUp(ctx, tx, it, givenUp(it, reasonCrash, cause, times)); err != nil {
 				return 0, err
 			}
-			return 1, s.processor.attempts.forget(ctx, tx, it.id, times)
+			return 1, s.processor.attempts.forget(ctx, tx, it.tries, times)
 		})
 	}
 	if err != nil {

@@ -218,17 +218,17 @@ func (r *Router) HandleCautiously(ctx context.Context, rec Record) (Outcome, err
 	}
 	it := r.processor.newItem(ev)
 	it.handler = h
-	starts, may, err := r.processor.attempts.start(ctx, it.id)
+	starts, may, err := r.processor.attempts.start(ctx, it.tries)
 	if err == nil && !may {
 		var left consumerdb.StartsLeftRow
-		if left, err = r.processor.attempts.left(ctx, it.id); err == nil {
+		if left, err = r.processor.attempts.left(ctx, it.tries); err == nil {
 			return r.steps.crashed(ctx, it, left.Starts)
 		}
 	}
 	if err != nil {
 		return 0, fmt.Errorf("handle %s %s: %w", ev.Type, ev.Key, err)
 	}
-	defer r.processor.attempts.end(ctx, it.id, starts)
+	defer r.processor.attempts.end(ctx, it.tries, starts)
 	return r.Handle(ctx, ev)
 }
 

@@ -342,10 +342,3 @@ func (w *windows) covered(ctx context.Context, q statement.Queries, it *item) er
 	}
 	return nil
 }
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}

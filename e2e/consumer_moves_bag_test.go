@@ -25,7 +25,7 @@ func (m *mover) bag() map[string]func() bool {
 		"connections terminated": m.connectionsTerminated, "postgres crashed": m.postgresCrashed, "zombie": m.zombie,
 		// an operator's commands
 		"letters redriven": m.lettersRedriven, "letter discarded": m.discarded(""), "claim forgotten": m.claimForgotten,
-		"window set": m.windowSet, "class retired": m.classRetired, "partitions maintained": m.partitionsMaintained, "audited": m.audited, "DEFAULT partition": m.strayMade, "floor lowered": m.floorLowered,
+		"window set": m.windowSet, "window of readings set": m.readingsSet, "class retired": m.classRetired, "partitions maintained": m.partitionsMaintained, "audited": m.audited, "DEFAULT partition": m.strayMade, "floor lowered": m.floorLowered,
 		"fence released": m.fenceReleased, "group retired": m.retired(), "topic retired": m.retired("--topic", m.w.topic()),
 		// changes of the environment
 		"deployed": m.deployed, "offsets reset": m.offsetsReset, "group deleted": m.groupDeleted,

@@ -33,7 +33,7 @@ const readingHeader = "reading"
 // readingsOf makes the events of readings, of what they say. One by which every copy is another is a
 // mistake.
 func readingsOf(defect string) (*readings.Source, error) {
-	cfg := readings.Config{Namespace: "meters", Type: readType, Fields: []string{"/n"}}
+	cfg := readings.Config{Namespace: "meters", Type: readType, Fields: []string{"/n", "/dead"}}
 	if defect == newReadings {
 		cfg.Fields = nil
 	}
@@ -113,11 +113,11 @@ func (m *mover) drawn(eventType string) *toldEvent {
 
 // read makes a reading, and keeps it; it is about to be published.
 func (m *mover) read() *toldEvent {
-	e := &toldEvent{body: body{N: m.events}}
+	e := &toldEvent{body: body{N: m.events, Dead: m.rng.IntN(50) == 0}}
 	e.Event = outbox.Event{AggregateID: fmt.Sprintf("a-%d", m.rng.IntN(200)), Type: readType}
 	source, err := readingsOf("")
 	require.NoError(m.t, err)
-	ev, err := source.Event(e.AggregateID, fmt.Appendf(nil, `{"n": %d}`, e.N))
+	ev, err := source.Event(e.AggregateID, fmt.Appendf(nil, `{"n": %d, "dead": %t}`, e.N, e.Dead))
 	require.NoError(m.t, err)
 	e.Key = ev.Key
 	m.events++
@@ -132,10 +132,10 @@ func (m *mover) copyOf(e *toldEvent) *sarama.ProducerMessage {
 	if e.Type != readType {
 		return m.message(e.Event)
 	}
-	forms := []string{`{"n":%d,"sent":%d}`, `{ "sent": %[2]d, "n": %[1]d.0 }`, `{"sent":%[2]d,"n":%[1]de0}`}
+	forms := []string{`{"n":%d,"sent":%d,"dead":%t}`, `{ "dead": %[3]t, "sent": %[2]d, "n": %[1]d.0 }`, `{"sent":%[2]d,"dead":%[3]t,"n":%[1]de0}`}
 	return &sarama.ProducerMessage{
 		Topic: m.w.topic(), Partition: int32(m.rng.IntN(int(m.w.partitions))), Key: sarama.StringEncoder(e.AggregateID),
-		Value:   sarama.StringEncoder(fmt.Sprintf(forms[m.rng.IntN(len(forms))], e.N, m.rng.IntN(1_000_000))),
+		Value:   sarama.StringEncoder(fmt.Sprintf(forms[m.rng.IntN(len(forms))], e.N, m.rng.IntN(1_000_000), e.Dead)),
 		Headers: []sarama.RecordHeader{header(readingHeader, e.Key.String())},
 	}
 }
@@ -152,6 +152,11 @@ func (m *mover) readingsCopied() bool {
 	}
 	m.sendAll(batch...)
 	return true
+}
+
+// readingsSet changes for how long readings are known, longer than any run; once, for a day.
+func (m *mover) readingsSet() bool {
+	return m.command(operatorLogin, "windows", "set", m.group, readType, "--window", []string{"45m", "2h", "1d"}[m.rng.IntN(3)])
 }
 
 // handledAgain says how many effects there are of events without a claim.

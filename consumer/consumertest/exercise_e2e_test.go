@@ -378,6 +378,16 @@ func TestWhatIsNoPromise(t *testing.T) {
 			s.Start = func(ctx context.Context, _ *pgxpool.Pool) (*consumer.Router, error) { return start(ctx, own) }
 			s.Effects = func(context.Context, *pgxpool.Pool) ([]string, error) { return []string{rand.Text()}, nil }
 		}, "has not used the pool"},
+		"no claim, and no pool": {func(s *consumertest.Service) {
+			var pings []string
+			s.Start = func(ctx context.Context, db *pgxpool.Pool) (*consumer.Router, error) {
+				return unclaimed(ctx, db, func(_ context.Context, ev consumer.Event) error {
+					pings = append(pings, ev.AggregateID)
+					return nil
+				})
+			}
+			s.Effects = func(context.Context, *pgxpool.Pool) ([]string, error) { return pings, nil }
+		}, "A handler of Router.AtLeastOnce that uses no pool"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := shop{handle: tx(func(ctx context.Context, _ *process, tx pgx.Tx, ev consumer.Event) error {
@@ -388,5 +398,36 @@ func TestWhatIsNoPromise(t *testing.T) {
 			require.ErrorContains(t, err, tc.want)
 			require.Empty(t, report.Broken)
 		})
+	}
+}
+
+// unclaimed is a service whose events leave no claim.
+func unclaimed(ctx context.Context, db *pgxpool.Pool, h consumer.FuncHandler) (*consumer.Router, error) {
+	p, err := consumer.New(ctx, consumer.Config{Group: "shipping", DB: db, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, err
+	}
+	r := consumer.NewRouter(p)
+	r.AtLeastOnce("Placed", h)
+	return r, nil
+}
+
+// TestExerciseWithoutAClaim: an effect that changes nothing the second time keeps all promises, and one that adds
+// keeps them not.
+func TestExerciseWithoutAClaim(t *testing.T) {
+	t.Parallel()
+	for write, kept := range map[string]bool{"INSERT INTO seen VALUES ($1) ON CONFLICT DO NOTHING": true, "INSERT INTO shipments VALUES ($1, 'sent')": false} {
+		s := shop{}.service(t)
+		s.Start = func(ctx context.Context, db *pgxpool.Pool) (*consumer.Router, error) {
+			return unclaimed(ctx, db, func(ctx context.Context, ev consumer.Event) error {
+				_, err := db.Exec(ctx, write, ev.AggregateID)
+				return err
+			})
+		}
+		s.Effects = consumertest.Rows("SELECT what FROM seen UNION ALL SELECT order_id FROM shipments")
+		s.Absolute = kept
+		report, err := consumertest.Check(t.Context(), s)
+		require.NoError(t, err)
+		require.Equal(t, kept, len(report.Broken) == 0, "%v", report.Broken)
 	}
 }

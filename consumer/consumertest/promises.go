@@ -96,7 +96,7 @@ func once(ctx context.Context, w *world) {
 func (w *world) measure(rec record.Record) {
 	_, w.report.Statements = w.process.network.disarm()
 	if len(w.report.Statements) == 0 {
-		w.err = errors.New("the delivery has not used the pool that Start was given; make the Processor with it")
+		w.err = errors.New("the delivery has not used the pool that Start was given; make the Processor with it. A handler of Router.AtLeastOnce that uses no pool has no statement at which it could be cut off: test it by calling it twice")
 	}
 	w.size = 1
 	if w.process.router.Peek(rec).Batch != nil {

@@ -23,6 +23,9 @@
 //
 //   - Between one window and two after the first, chance decides whether a copy is one.
 //     Behind two it is new.
+//   - A message arrives when the group takes it. What lies in Kafka while the group stands still, or
+//     lags, arrives at once: what says the same in it is one, however far apart it was said; and a copy
+//     that is read two windows after the first is new, though both came at once.
 //   - Strings that differ in white space at their ends only are one, and so are 1, 1.0
 //     and 10e-1. With [NFC] or [NFKC] more is.
 //   - What is not among Config.Fields never tells two events apart.

@@ -22,8 +22,8 @@ const (
 type Config struct {
 	// Redis says where it is and how to log in: Addrs of one server, of several nodes of a
 	// Cluster, or with MasterName of Sentinels; IsClusterMode for a Cluster known by one address;
-	// Username and Password of an ACL user, who needs GET and SET of the keys, and CLUSTER SLOTS with a Cluster;
-	// TLSConfig. Addrs is required. Timeouts, retries and ContextTimeoutEnabled are set by the
+	// Username and Password of an ACL user, who needs GET and SET of the keys, CLUSTER SLOTS with a Cluster, and
+	// SELECT with another DB than 0; TLSConfig. Addrs is required. Timeouts, retries and ContextTimeoutEnabled are set by the
 	// package, and so are what asks for more rights than that (client names, notifications of
 	// maintenance).
 	Redis redis.UniversalOptions

@@ -173,6 +173,28 @@ func TestRememberedTooLate(t *testing.T) {
 	require.EqualValues(t, 10, w.seen.Load())
 }
 
+// TestRememberedBehindItsSession: an event whose handler returns when its session has not waited for it is
+// not remembered: whoever has the partition by then may be at it, and handles it.
+func TestRememberedBehindItsSession(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	m := w.member("billing", w.cache())
+	rec := w.event("Seen")
+	session, end := context.WithCancel(t.Context())
+	slow := consumer.NewRouter(m.processor)
+	slow.AtLeastOnce("Seen", func(context.Context, consumer.Event) error {
+		end()
+		w.seen.Add(1)
+		return nil
+	}, consumer.Remembered)
+	_, err := slow.HandleRecord(session, rec)
+	require.ErrorIs(t, err, context.Canceled)
+	next := w.member("billing", w.cache())
+	next.handle(rec, consumer.Processed)
+	next.handle(rec, consumer.Duplicate)
+	require.EqualValues(t, 2, w.seen.Load())
+}
+
 // TestRememberedIsNotApplied: an event that a handler without a claim has seen has its effect once
 // there is one for it, and the other way round. Content and group tell events apart, too.
 func TestRememberedIsNotApplied(t *testing.T) {

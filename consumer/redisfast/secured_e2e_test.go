@@ -50,6 +50,7 @@ func TestSecuredRedis(t *testing.T) {
 		"a wrong password":      {"billing", func(c *redisfast.Config) { c.Redis.Password = "wrong" }},
 		"no TLS":                {"billing", func(c *redisfast.Config) { c.Redis.TLSConfig = nil }},
 		"an unknown authority":  {"billing", func(c *redisfast.Config) { c.Redis.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12} }},
+		"a database of its own": {"billing", func(c *redisfast.Config) { c.Redis.DB = 1 }}, // wants +select
 		"nobody at the address": {"billing", func(c *redisfast.Config) { c.Redis.Addrs = []string{"127.0.0.1:1"} }},
 	} {
 		var log bytes.Buffer

@@ -154,11 +154,7 @@ func (m *mailer) close() error {
 		return nil
 	}
 	defer m.release()
-	m.producer.AsyncClose()
-	for range m.producer.Successes() { // nobody waits for it any more
-	}
-	for range m.producer.Errors() {
-	}
+	_ = m.producer.Close() // which takes what nobody waits for any more, successes and errors
 	return m.client.Close()
 }
 

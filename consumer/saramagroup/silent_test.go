@@ -104,6 +104,12 @@ func TestRunEndsWhileKafkaIsSilent(t *testing.T) {
 			s.start()
 			<-s.handler.finished
 		},
+		"while it copies a letter": func(s *silence) {
+			s.handler.house.letters = letters(3)
+			puts := s.hold(kafkaproxy.Produce)
+			s.start(toGraveyard, func(c *saramagroup.Config) { c.HousekeepingInterval = time.Millisecond })
+			s.met(puts)
+		},
 		"when it leaves": func(s *silence) {
 			s.hold(kafkaproxy.LeaveGroup)
 			s.start()
@@ -112,7 +118,7 @@ func TestRunEndsWhileKafkaIsSilent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, topic))
+			cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, topic, graveyard))
 			require.NoError(t, err)
 			t.Cleanup(cluster.Close)
 			produceTo(t, cluster)

@@ -89,6 +89,16 @@ func BucketsOf(keyed string, window, length, old time.Duration, until *time.Time
 	return Buckets{Length: length, Old: old, OldUntil: *until}
 }
 
+// Then returns the buckets in which was claimed at an earlier instant than now: before the last
+// change those of before it alone, so far as is known, and in the hour by which a day may be
+// longer than 24 both. It is pure.
+func (b Buckets) Then(at, now time.Time) Buckets {
+	if b.Old > 0 && at.Before(now) && at.Before(b.OldUntil.Add(-2*b.Old-25*time.Hour)) {
+		return Buckets{Length: b.Old}
+	}
+	return b
+}
+
 // Changing reports whether a copy may come, or be on its way, that is claimed in
 // the old buckets only.
 func (b Buckets) Changing(at time.Time) bool { return b.Old > 0 && at.Before(b.OldUntil) }

@@ -99,3 +99,21 @@ func TestArrivalIDs(t *testing.T) {
 		require.Equal(t, window, outbox.IDTime(a[1]).Sub(outbox.IDTime(a[0])))
 	})
 }
+
+// TestThen: what arrived before the change is looked for where it was claimed, and nowhere else; what
+// arrives now is claimed in both, whatever has become of the clock.
+func TestThen(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		old := time.Duration(rapid.Int64Range(1, 31*24*60).Draw(t, "minutes")) * time.Minute
+		changed := midnight.Add(time.Duration(rapid.Int64Range(0, int64(400*oneDay)).Draw(t, "changed")))
+		b := claims.Buckets{Length: 3 * time.Hour, Old: old, OldUntil: changed.Add(2*old + oneDay)}
+		before := changed.Add(-time.Hour - time.Duration(rapid.Int64Range(1, int64(90*oneDay)).Draw(t, "before")))
+		id, days := uuid.New(), daysAround(before, 40, 70)
+		require.Equal(t, claims.Buckets{Length: old}.IDs(id, before, days), b.Then(before, changed).IDs(id, before, days))
+		require.Equal(t, b, b.Then(before, before), "that is now")
+		after := changed.Add(time.Duration(rapid.Int64Range(0, int64(90*oneDay)).Draw(t, "after")))
+		require.Equal(t, b, b.Then(after, after.Add(time.Hour)))
+	})
+	never := claims.Buckets{Length: time.Hour}
+	require.Equal(t, never, never.Then(midnight, midnight.Add(oneDay)))
+}

@@ -49,10 +49,11 @@ func (q *Queries) ForgetAhead(ctx context.Context, arg ForgetAheadParams) error 
 const isAhead = `-- name: IsAhead :one
 SELECT EXISTS (SELECT FROM onceward.ahead a
   WHERE a.consumer_group OPERATOR(pg_catalog.=) $1 AND a.topic OPERATOR(pg_catalog.=) $2 AND a.kafka_partition OPERATOR(pg_catalog.=) $3
-    AND a.kafka_offset OPERATOR(pg_catalog.=) $4 AND a.event_id OPERATOR(pg_catalog.=) $5)::boolean AS ahead,
+    AND a.kafka_offset OPERATOR(pg_catalog.=) $4 AND a.event_id OPERATOR(pg_catalog.=) $5
+    AND (NOT $6::boolean OR a.topic_id OPERATOR(pg_catalog.=) $7 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[a.topic_id, $7])))::boolean AS ahead,
   (SELECT pg_catalog.count(*) FROM onceward.progress p
   WHERE p.consumer_group OPERATOR(pg_catalog.=) $1 AND p.topic OPERATOR(pg_catalog.=) $2 AND p.kafka_partition OPERATOR(pg_catalog.=) $3
-    AND (p.topic_id OPERATOR(pg_catalog.=) $6 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[p.topic_id, $6]))
+    AND (p.topic_id OPERATOR(pg_catalog.=) $7 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[p.topic_id, $7]))
     AND p.high_offset OPERATOR(pg_catalog.>=) $4)::bigint AS passed
 `
 
@@ -62,6 +63,7 @@ type IsAheadParams struct {
 	KafkaPartition int32
 	KafkaOffset    int64
 	EventID        uuid.UUID
+	Content        bool
 	TopicID        uuid.UUID
 }
 
@@ -78,6 +80,7 @@ func (q *Queries) IsAhead(ctx context.Context, arg IsAheadParams) (IsAheadRow, e
 		arg.KafkaPartition,
 		arg.KafkaOffset,
 		arg.EventID,
+		arg.Content,
 		arg.TopicID,
 	)
 	var i IsAheadRow
@@ -125,28 +128,30 @@ WITH saved AS MATERIALIZED (
   SELECT s.lock_timeout, pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, true) AS own FROM saved s
 ), asked AS (
   SELECT t.topic, CAST(t.topic_id AS pg_catalog.uuid) AS topic_id, CAST(t.kafka_partition AS integer) AS kafka_partition, CAST(t.kafka_offset AS bigint) AS kafka_offset,
-    CAST(t.event_id AS pg_catalog.uuid) AS event_id, CAST(t.fresh AS boolean) AS fresh
+    CAST(t.event_id AS pg_catalog.uuid) AS event_id, CAST(t.fresh AS boolean) AS fresh, CAST(t.content AS boolean) AS content
   FROM (SELECT pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::pg_catalog.text[]) AS topic_id, pg_catalog.unnest($4::pg_catalog.text[]) AS kafka_partition,
-    pg_catalog.unnest($5::pg_catalog.text[]) AS kafka_offset, pg_catalog.unnest($6::pg_catalog.text[]) AS event_id, pg_catalog.unnest($7::pg_catalog.text[]) AS fresh) t
+    pg_catalog.unnest($5::pg_catalog.text[]) AS kafka_offset, pg_catalog.unnest($6::pg_catalog.text[]) AS event_id, pg_catalog.unnest($7::pg_catalog.text[]) AS fresh,
+    pg_catalog.unnest($8::pg_catalog.text[]) AS content) t
 ), given AS (
-  SELECT q.topic, q.topic_id, q.kafka_partition, q.kafka_offset, q.event_id, q.fresh FROM asked q
+  SELECT q.topic, q.topic_id, q.kafka_partition, q.kafka_offset, q.event_id, q.fresh, q.content FROM asked q
   UNION ALL
-  SELECT q.topic, m.topic_id, q.kafka_partition, q.kafka_offset, q.event_id, q.fresh
+  SELECT q.topic, m.topic_id, q.kafka_partition, q.kafka_offset, q.event_id, q.fresh, q.content
   FROM asked q CROSS JOIN LATERAL (SELECT p.topic_id FROM onceward.progress p
-    WHERE p.consumer_group OPERATOR(pg_catalog.=) $8 AND p.topic OPERATOR(pg_catalog.=) q.topic AND p.kafka_partition OPERATOR(pg_catalog.=) q.kafka_partition
+    WHERE p.consumer_group OPERATOR(pg_catalog.=) $9 AND p.topic OPERATOR(pg_catalog.=) q.topic AND p.kafka_partition OPERATOR(pg_catalog.=) q.kafka_partition
       AND p.topic_id OPERATOR(pg_catalog.<>) q.topic_id ORDER BY p.retired_at IS NOT NULL, p.updated_at DESC LIMIT 1) m
   WHERE q.topic_id OPERATOR(pg_catalog.=) '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid
 ), written AS (
   INSERT INTO onceward.ahead AS a (consumer_group, topic, topic_id, kafka_partition, kafka_offset, event_id)
-  SELECT $8, g.topic, g.topic_id, g.kafka_partition, g.kafka_offset, g.event_id
+  SELECT $9, g.topic, g.topic_id, g.kafka_partition, g.kafka_offset, g.event_id
   FROM bound, given g ORDER BY g.topic, g.kafka_partition, g.kafka_offset, g.topic_id
   ON CONFLICT (consumer_group, topic, kafka_partition, kafka_offset, topic_id) DO UPDATE SET event_id = EXCLUDED.event_id WHERE a.event_id OPERATOR(pg_catalog.<>) EXCLUDED.event_id
   RETURNING a.topic, a.topic_id, a.kafka_partition, a.kafka_offset
 ), taken AS (
   SELECT pg_catalog.count(*) AS n FROM given g WHERE g.fresh AND (NOT EXISTS (SELECT FROM written w
       WHERE w.topic OPERATOR(pg_catalog.=) g.topic AND w.topic_id OPERATOR(pg_catalog.=) g.topic_id AND w.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND w.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset)
-    OR EXISTS (SELECT FROM onceward.ahead o WHERE o.consumer_group OPERATOR(pg_catalog.=) $8 AND o.topic OPERATOR(pg_catalog.=) g.topic
-      AND o.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND o.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset AND o.event_id OPERATOR(pg_catalog.=) g.event_id))
+    OR EXISTS (SELECT FROM onceward.ahead o WHERE o.consumer_group OPERATOR(pg_catalog.=) $9 AND o.topic OPERATOR(pg_catalog.=) g.topic
+      AND o.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND o.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset AND o.event_id OPERATOR(pg_catalog.=) g.event_id
+      AND (NOT g.content OR o.topic_id OPERATOR(pg_catalog.=) g.topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[o.topic_id, g.topic_id]))))
 )
 SELECT t.n AS taken, CASE WHEN t.n OPERATOR(pg_catalog.>=) 0 THEN pg_catalog.set_config('lock_timeout', b.lock_timeout, true) END::pg_catalog.text AS lock_timeout FROM taken t, bound b
 `
@@ -159,6 +164,7 @@ type RememberAheadParams struct {
 	KafkaOffsets    []string
 	EventIds        []string
 	Fresh           []string
+	Content         []string
 	ConsumerGroup   string
 }
 
@@ -169,7 +175,7 @@ type RememberAheadRow struct {
 
 // RememberAhead remembers that events were applied whose claims a delivery at the same offset may not find again, and counts those that
 // are new to this transaction and that another one has written since this one looked. A row of another event, in whose place the topic was
-// made anew, is none. It waits for another transaction as a claim does; for what comes after it lock_timeout is as before. Where the
+// made anew, is none, and of one that is known by its @content no row of another topic is. It waits for another transaction as a claim does; for what comes after it lock_timeout is as before. Where the
 // topic's id is not known, it writes the row of the id that is read now, or was read last, as well, on which one that knows it conflicts.
 func (q *Queries) RememberAhead(ctx context.Context, arg RememberAheadParams) (RememberAheadRow, error) {
 	row := q.db.QueryRow(ctx, rememberAhead,
@@ -180,6 +186,7 @@ func (q *Queries) RememberAhead(ctx context.Context, arg RememberAheadParams) (R
 		arg.KafkaOffsets,
 		arg.EventIds,
 		arg.Fresh,
+		arg.Content,
 		arg.ConsumerGroup,
 	)
 	var i RememberAheadRow

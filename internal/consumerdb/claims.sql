@@ -30,6 +30,11 @@ SELECT event_id, fingerprint, outcome::pg_catalog.text AS outcome, result, proce
 FROM onceward.processed_events
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND event_id OPERATOR(pg_catalog.=) ANY(CAST(@event_ids::pg_catalog.text[] AS pg_catalog.uuid[]));
 
+-- name: AppliedAmong :many
+-- AppliedAmong reads under which ids the group has applied something.
+SELECT event_id FROM onceward.processed_events
+WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND event_id OPERATOR(pg_catalog.=) ANY(CAST(@event_ids::pg_catalog.text[] AS pg_catalog.uuid[])) AND outcome OPERATOR(pg_catalog.=) 'p';
+
 -- name: DeleteClaims :exec
 -- DeleteClaims takes claims of this transaction back, so that the events can be tried again.
 DELETE FROM onceward.processed_events

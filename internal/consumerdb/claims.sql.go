@@ -12,6 +12,37 @@ import (
 	"github.com/google/uuid"
 )
 
+const appliedAmong = `-- name: AppliedAmong :many
+SELECT event_id FROM onceward.processed_events
+WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND event_id OPERATOR(pg_catalog.=) ANY(CAST($2::pg_catalog.text[] AS pg_catalog.uuid[])) AND outcome OPERATOR(pg_catalog.=) 'p'
+`
+
+type AppliedAmongParams struct {
+	ConsumerGroup string
+	EventIds      []string
+}
+
+// AppliedAmong reads under which ids the group has applied something.
+func (q *Queries) AppliedAmong(ctx context.Context, arg AppliedAmongParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, appliedAmong, arg.ConsumerGroup, arg.EventIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var event_id uuid.UUID
+		if err := rows.Scan(&event_id); err != nil {
+			return nil, err
+		}
+		items = append(items, event_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const claimEvents = `-- name: ClaimEvents :one
 
 WITH claimed AS (

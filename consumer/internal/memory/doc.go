@@ -9,4 +9,5 @@
 //	brake.go    how many events came from the future, and whose clock is wrong
 //	ages.go     how late duplicates came
 //	marks.go    how far marks have got, and times of events that were read or finished
+//	tries.go    under which id they are counted
 package memory

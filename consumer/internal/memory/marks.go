@@ -100,3 +100,11 @@ func (i *Instant) Get() (at time.Time, known bool) {
 	ms := i.ms.Load()
 	return time.UnixMilli(ms), ms != 0
 }
+
+// Latest returns the later one of two instants. It is pure.
+func Latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
