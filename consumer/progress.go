@@ -60,13 +60,11 @@ type Mark struct {
 
 // Progress is what the database knows of the group's way through its topics.
 type Progress struct {
-	// Marks of several topics of one name stand side by side, the one that is read
-	// now, or was read last, first.
+	// Of several topics of one name the one that is read now, or was last, comes first.
 	Marks []Mark
-	// History identifies the history that the database is on: system identifier,
-	// timeline, and when the server was started. It changes with a failover, a
-	// restored backup or snapshot, another cluster; effects that were committed
-	// before may be missing then. A restart changes it too, and costs one look.
+	// History is system identifier, timeline, and when the server was started. A failover,
+	// a restored backup or snapshot, another cluster changes it: effects that were committed
+	// before may be missing. A restart changes it too, and costs one look.
 	History  string
 	Database string // its name, for messages
 }
