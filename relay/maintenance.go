@@ -14,32 +14,63 @@ import (
 	"github.com/onceward/onceward/relay/retention"
 )
 
+// maintenanceRetry is after how long a round is tried again that did not get to the tables:
+// whoever has mended a login should not be told of it for long.
+const maintenanceRetry = 10 * time.Second
+
 // maintain keeps the partitions of the outbox while the relay runs, over a
 // connection of its own with the maintainer's role. What fails is logged and
-// tried again at the next turn: a relay that publishes is worth more than one
-// that stopped because a partition could not be dropped. It returns when ctx
-// ends.
+// tried again at the next turn, or soon where no connection was had: a relay that
+// publishes is worth more than one that stopped because a partition could not be
+// dropped. It returns when ctx ends.
 func maintain(ctx context.Context, cfg *Config, counts *counts, report func(string, ...Wait), log *slog.Logger) {
-	tick := time.NewTicker(cfg.Outbox.Partitions.Every)
-	defer tick.Stop()
 	var home place
+	var failed struct {
+		since, said time.Time
+		text        string
+	}
 	for {
-		began := time.Now()
-		switch err := maintainOnce(ctx, cfg, &home, counts, log); {
+		began, every := time.Now(), cfg.Outbox.Partitions.Every
+		err := maintainOnce(ctx, cfg, &home, counts, log)
+		pause := untilNextRound(err, every)
+		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			log.ErrorContext(ctx, "partitions could not be maintained; it is tried again", "error", err, "in", cfg.Outbox.Partitions.Every)
-			report(WaitMaintenance, Wait{What: "partitions", Since: began, Detail: publicMaintenance(err)})
+			if failed.since.IsZero() {
+				failed.since = began
+			}
+			if text := err.Error(); text != failed.text || began.Sub(failed.said) >= every {
+				failed.text, failed.said = text, began
+				log.ErrorContext(ctx, "partitions could not be maintained; it is tried again", "error", err, "in", pause)
+			}
+			report(WaitMaintenance, Wait{What: "partitions", Since: failed.since, Detail: publicMaintenance(err)})
 		default:
+			failed.since, failed.text = time.Time{}, ""
 			report(WaitMaintenance)
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return
 		}
 	}
 }
+
+func untilNextRound(err error, every time.Duration) time.Duration {
+	if errors.Is(err, errNotReached) {
+		return min(every, maintenanceRetry)
+	}
+	return every
+}
+
+// errNotReached is matched by the error of a round that did not get to the tables.
+var errNotReached = errors.New("the database was not reached")
+
+// notReachedError has an error match [errNotReached], in its own words.
+type notReachedError struct{ error }
+
+func (e notReachedError) Unwrap() error   { return e.error }
+func (notReachedError) Is(err error) bool { return err == errNotReached }
 
 // publicMaintenance is why partitions cannot be maintained, in words of ours.
 func publicMaintenance(err error) string {
@@ -159,14 +190,14 @@ func CheckMaintenance(ctx context.Context, relays *pgx.Conn, cfg *Config) error 
 func maintainOnce(ctx context.Context, cfg *Config, home *place, counts *counts, log *slog.Logger) error {
 	conn, err := connectMaintainer(ctx, cfg)
 	if err != nil {
-		return err
+		return notReachedError{err}
 	}
 	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the work is committed or reported
 	if err := home.findHome(ctx, cfg); err != nil {
-		return err
+		return notReachedError{err}
 	}
 	if err := home.elsewhere(ctx, conn); err != nil {
-		return err
+		return notReachedError{err}
 	}
 	report, err := retention.Maintain(ctx, conn, cfg.retention())
 	if errors.Is(err, retention.ErrMaintained) {

@@ -36,6 +36,9 @@ func TestMaintenanceThatFailsIsWaitedFor(t *testing.T) {
 	w := only(t, v.health(time.Now()))
 	require.Equal(t, WaitMaintenance, w.For)
 	require.Contains(t, w.Detail, "partitions are neither made nor dropped: ")
+	err := maintainOnce(t.Context(), &cfg, new(place), newCounts("orders"), slog.New(slog.DiscardHandler))
+	require.Equal(t, maintenanceRetry, untilNextRound(err, cfg.Outbox.Partitions.Every), "no connection was had: it is tried again soon")
+	require.Equal(t, cfg.Outbox.Partitions.Every, untilNextRound(errors.New("a table is locked"), cfg.Outbox.Partitions.Every))
 	require.NotEmpty(t, waitWords[WaitMaintenance])
 	cancel()
 	<-done

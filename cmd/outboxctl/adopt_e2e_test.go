@@ -3,6 +3,7 @@
 package main
 
 import (
+	"net/url"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,6 +41,29 @@ func TestMigrateWhereTheRolesHaveNoRights(t *testing.T) {
 	require.NotContains(t, stderr, "connect as a member")
 	fine(t, "migrate", "roles", "--side", "consumer", "--prefix", prefix, "--apply", "--dsn", dsn)
 	fine(t, "migrate", "up", "--side", "consumer")
+}
+
+// A login that may not even look into the schema is told whose it has to be; and what is wrong with a connection is
+// said, also where the connection string leaves it to the driver whether it speaks TLS.
+func TestALoginWithoutRightsIsToldWhatItLacks(t *testing.T) {
+	pool, dsn := newDatabase(t)
+	fine(t, "migrate", "up", "--side", "outbox")
+	role := "nobody-" + pool.Config().ConnConfig.Database
+	exec(t, pool, `CREATE ROLE "`+role+`"`)
+	loginAs(t, pool, dsn, role)
+	for _, command := range [][]string{{"status"}, {"list"}, {"dead", "list"}, {"gap", "list"}} {
+		code, _, stderr := call(t, command...)
+		require.Equal(t, 1, code, command)
+		require.Contains(t, stderr, "connect as a member of the role onceward_operator", command)
+		require.NotContains(t, stderr, "connect to PostgreSQL", command)
+	}
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	u.Path, u.RawQuery = "/nosuchdb", ""
+	code, _, stderr := call(t, "status", "--dsn", u.String(), "--insecure")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "DATABASE_MISSING")
+	require.NotContains(t, stderr, "speaks no TLS")
 }
 
 // status is of the producer's database.

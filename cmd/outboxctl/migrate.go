@@ -205,8 +205,8 @@ func migrateStatus(c *cli.Context, db *operator.Database, m *migrations.Migrator
 		return err
 	}
 	report := migrateStatusReport{
-		Database: db.Name, Side: string(st.Side), Version: st.Version, Latest: st.Latest, Pending: operator.NotNil(st.Pending),
-		Partitions:   partitions.ExtentOf(st),
+		Database: db.Name, Side: string(st.Side), Version: st.Version, Latest: st.Latest,
+		Pending: operator.NotNil(st.Pending), Partitions: partitions.ExtentOf(st),
 		Publications: []publicationReport{}, Missing: st.Missing,
 	}
 	wrong := st.Version != st.Latest || st.Missing != "" || st.Default != ""

@@ -38,9 +38,10 @@ func Open(ctx context.Context, text string) (*Database, error) {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
 	db := &Database{Pool: pool}
-	if err := db.QueryRow(ctx, "SELECT pg_catalog.current_database()").Scan(&db.Name); err != nil {
+	err = pool.QueryRow(ctx, "SELECT pg_catalog.current_database()::text", pgx.QueryExecModeSimpleProtocol).Scan(&db.Name)
+	if err != nil {
 		db.Close()
-		return nil, fmt.Errorf("connect to PostgreSQL: %w", pgconf.Unreached(secret.ConnectError(err, &cfg.ConnConfig.Config)))
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", explainConnect(err, &cfg.ConnConfig.Config))
 	}
 	return db, nil
 }

@@ -34,6 +34,18 @@ func Explain(err error, side migrations.Side) error {
 	return err
 }
 
+// explainConnect says what an operator can mend when a connection fails.
+func explainConnect(err error, conf *pgconn.Config) error {
+	err = cdc.ExplainConnect(err, conf)
+	var start *cdc.StartError
+	if !errors.As(err, &start) {
+		return err
+	}
+	of := *start
+	of.Cure = strings.ReplaceAll(of.Cure, cdc.DSNPlace, "that outboxctl is given, by --dsn, --dsn-file or OUTBOXCTL_DSN")
+	return &of
+}
+
 // ExplainWrite is [Explain] for what only an operator may write.
 func ExplainWrite(err error) error { return Explain(err, migrations.Outbox) }
 

@@ -52,7 +52,7 @@ var leastFar = []string{states.Dead, states.Pending, states.Waiting, states.Gap,
 	states.Discarded, states.Published}
 
 // judgeRelays says what each relay's state rests on, and takes the one that is
-// least far. A letter counts also where its relay is gone, and the row.
+// least far. A letter counts also where its relay is gone, and no other has the row.
 func (r *Life) judgeRelays() {
 	said := make(map[string]string) // why, by state
 	say := func(state, why string) {
@@ -68,7 +68,8 @@ func (r *Life) judgeRelays() {
 	}
 	for i := range r.DeadLetters {
 		l := &r.DeadLetters[i]
-		if r.isReplay(l.ID) {
+		known := slices.ContainsFunc(r.Relays, func(v Account) bool { return v.Slot == l.Slot })
+		if r.isReplay(l.ID) || !known && len(r.Relays) > 0 { // of a relay that was retired
 			continue
 		}
 		state, why := l.why()

@@ -36,7 +36,7 @@ func TestJudge(t *testing.T) {
 	gap := uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5c")
 	accounts := func(says ...string) (out []Account) {
 		for _, state := range says {
-			out = append(out, Account{Relay: "orders", Known: true, State: state, Gap: &gap, PublishedAt: &at})
+			out = append(out, Account{Relay: "orders", Slot: "s", Known: true, State: state, Gap: &gap, PublishedAt: &at})
 			if state == states.Published || state == states.Pending {
 				out[len(out)-1].Gap = nil
 			}
@@ -65,6 +65,7 @@ func TestJudge(t *testing.T) {
 		"waiting":                {Life{Row: row, Relays: accounts(states.Waiting)}, states.Waiting, "its route cannot be used for now; relay orders publishes it"},
 		"no relay":               {Life{Row: row}, states.Pending, "no relay has run"},
 		"relay is beginning":     {Life{Row: row, notBegun: []string{"shop"}}, states.Pending, "relay shop has not begun: `outboxctl status` says what it waits for"},
+		"dead for a retired one": {Life{Row: row, DeadLetters: []Letter{{Slot: "onceward_gone", State: "discarded"}}, Relays: accounts(states.Published)}, states.Published, "relay orders"},
 		"nothing":                {Life{}, states.NotFound, "no committed row has this key"},
 		"another's UUID":         {Life{otherOwner: "billing"}, states.NotFound, "namespace billing"},
 		"row dropped, claimed":   {Life{Groups: &[]Group{{Group: "billing"}}}, states.Published, "a consumer group has it"},

@@ -38,6 +38,9 @@ func (r *Relay) Problems() []operator.Problem {
 		add("slot-lost", "relay %s: slot %s is %s; raise max_slot_wal_keep_size and look at the relay", r.Relay, r.Slot, r.WALStatus)
 	case !r.held() && !r.lives():
 		add("no-process", "relay %s: no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", r.Relay, r.lastReport())
+	case !r.held() && r.Streams():
+		add("not-streaming", "relay %s: nobody reads from slot %s, though a process said last that it does: where its role lacks a right it can say no more; look at its log and /readyz, "+
+			"and `outboxctl migrate roles --side outbox --apply` gives the role what it lacks", r.Relay, r.Slot)
 	}
 	if r.SlotTaken != "" && r.Relay != "" {
 		add("slot-taken", "relay %s: %s", r.Relay, r.SlotTaken)

@@ -37,11 +37,25 @@ func TestReadsLater(t *testing.T) {
 // TestNoCommandOfOthers: names of rows and words of operators are no commands of ours.
 func TestNoCommandOfOthers(t *testing.T) {
 	const theirs = "`outboxctl gap accept X`"
-	r := relays.Relay{Relay: "a", Slot: "s", SlotExists: true, WALStatus: "reserved", Paused: true, Rests: []relays.Rested{{By: theirs, Reason: theirs}},
+	pid := int32(7)
+	r := relays.Relay{Relay: "a", Slot: "s", SlotExists: true, ActivePID: &pid, WALStatus: "reserved", Paused: true, Rests: []relays.Rested{{By: theirs, Reason: theirs}},
 		Processes: []relays.Process{{Process: "p", Alive: true, State: "streaming", Waiting: []relay.Wait{{For: relay.WaitRoute, What: theirs, Detail: "`outboxctl status`"}}}}}
 	problems := r.Problems()
 	require.Len(t, problems, 2)
 	require.Equal(t, []string{"outboxctl status"}, problems[0].Cures)
 	require.Equal(t, []string{"outboxctl resume --relay a"}, problems[1].Cures)
 	require.Contains(t, problems[0].What, "'outboxctl gap accept X'")
+}
+
+// TestNobodyStreams: a process that lives said last that it streams, and nobody has the slot: its
+// role lost the right to say more.
+func TestNobodyStreams(t *testing.T) {
+	pid := int32(7)
+	r := relays.Relay{Relay: "a", Slot: "s", SlotExists: true, WALStatus: "reserved", Processes: []relays.Process{{Process: "p", Alive: true, State: "streaming"}}}
+	problems := r.Problems()
+	require.Len(t, problems, 1)
+	require.Contains(t, problems[0].What, "relay a: nobody reads from slot s")
+	require.Equal(t, []string{"outboxctl migrate roles --side outbox --apply"}, problems[0].Cures)
+	r.ActivePID = &pid
+	require.Empty(t, r.Problems())
 }
