@@ -378,6 +378,15 @@ func rightsCures(t *testing.T, c *cures) {
 	c.doOn(t, super, "relay/lookout.go: outboxctl migrate roles --side outbox --apply", r.log())
 	caughtUp(t, w, r)
 	eventually(t, "it writes how it is", time.Minute, func() bool { return scalar[int](w, `SELECT count(*) FROM onceward.relay_health`) == 1 })
+	w.execute(`REVOKE INSERT, UPDATE ON ALL TABLES IN SCHEMA onceward FROM ` + relayLogin + `; REVOKE SELECT ON onceward.outbox FROM ` + relayLogin)
+	writeOne(t, w)
+	var said string
+	eventually(t, "its last word, streaming, is not repeated", time.Minute, func() bool {
+		said, _ = asked(t, w.dsn(operatorLogin), "status")
+		return strings.Contains(said, "nobody reads from slot")
+	})
+	c.doOn(t, super, "internal/operator/relays/problems.go: outboxctl migrate roles --side outbox --apply", said)
+	caughtUp(t, w, r)
 	r.stop()
 	w.execute("DROP OWNED BY " + w.name + "_p; DROP ROLE " + w.name + "_p")
 }
