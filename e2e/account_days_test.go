@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -86,6 +87,23 @@ func (a *accounting) openDay(step) bool {
 	}
 	a.load.old.add(day)
 	return true
+}
+
+// filledDay is what a relay prints for a day that it takes for one that held rows.
+var filledDay = regexp.MustCompile(`outboxctl partitions adopt (outbox_\d{8})`)
+
+// adoptFilled does what a relay that halts asks for about a day that was opened: a transaction that
+// began before wrote there in a savepoint, and a crash has left nothing that tells its rows from
+// those that come with a partition.
+func (a *accounting) adoptFilled() {
+	detail := scalar[string](a.environment, `SELECT COALESCE(max(detail), '') FROM onceward.relay_health WHERE slot = $1 AND code = 'PARTITION_FILLED'`, a.slot())
+	for _, m := range filledDay.FindAllStringSubmatch(detail, -1) {
+		if a.nemesis.counts[string(postgresCrashed)] == 0 || !a.adoptLeaf(m[1]) {
+			continue
+		}
+		a.nothingProved()
+		a.nemesis.note(step{at: time.Since(a.nemesis.began), pack: filledAdopted})
+	}
 }
 
 // fateDropped is the last word about rows of the state before that an operator has dropped.

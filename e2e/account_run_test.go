@@ -203,6 +203,7 @@ func (a *accounting) calm() {
 	for deadline := time.Now().Add(limit); ; {
 		a.decideGaps()
 		a.skipHalts()
+		a.adoptFilled()
 		pending, ok := a.keysIn("pending")
 		retrying := scalar[int](a.environment, `SELECT count(*) FROM onceward.dead_letters WHERE state = 'retrying' AND slot = $1`, a.slot())
 		released, left := a.released(), a.leftWaiting()

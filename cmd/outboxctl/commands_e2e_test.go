@@ -188,7 +188,7 @@ func TestShowFollowsAnEvent(t *testing.T) {
 	require.Equal(t, exitWrong, code)
 	require.Contains(t, out, "! so it is still, after 300ms")
 	exec(t, pool, "INSERT INTO onceward.published_snapshots SELECT slot, pg_current_snapshot(), now() FROM onceward.relay_state ON CONFLICT (slot) DO UPDATE SET snapshot = excluded.snapshot, taken_at = excluded.taken_at")
-	require.Contains(t, fine(t, "show", key.String(), "--wait", "1h"), "published: covered by the published snapshot of relay ctl")
+	require.Contains(t, fine(t, "show", key.String(), "--wait", "1h"), "published: covered by the published snapshot of relay ctl, taken at")
 	exec(t, pool, insertLetter, "onceward_ctl", key.UUID(), "orders", "open")
 	require.Contains(t, fine(t, "show", key.String()), "dead: too-large: 2 MB is more than 1 MB")
 	exec(t, pool, "INSERT INTO onceward.replays (replay_id, id, namespace, aggregate_type, aggregate_id, event_type, created_at, reason) VALUES (gen_random_uuid(), $1, 'orders', 'order', 'A', 'OrderPaid', now(), 'asked by support')", key.UUID())

@@ -32,8 +32,11 @@ func File(field, path string) (string, error) {
 // file is there, or at least the first folder that it names. Everything else may be
 // the secret, put where the name of its file belongs.
 func Path(path string) string {
-	if _, err := os.Lstat(path); err == nil {
+	if _, err := os.Lstat(path); err == nil || strings.HasPrefix(path, "./") || strings.HasPrefix(path, "../") {
 		return path
+	}
+	if !strings.ContainsRune(path, filepath.Separator) {
+		return "(not shown: the working folder has no file of that name, so it may be the secret itself)"
 	}
 	for folder := filepath.Dir(path); folder != filepath.Dir(folder) && folder != "."; folder = filepath.Dir(folder) {
 		if info, err := os.Stat(folder); err == nil && info.IsDir() {

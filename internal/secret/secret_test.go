@@ -121,6 +121,11 @@ func TestFile(t *testing.T) {
 	_, err = File("f", filepath.Join(folder, "sub", "x"))
 	require.ErrorContains(t, err, filepath.Join(folder, "sub", "x"), "a path is shown when its folder is there")
 	require.ErrorIs(t, err, os.ErrNotExist)
+	t.Chdir(folder)
+	_, err = File("f", "./gone.dsn")
+	require.ErrorContains(t, err, "read f ./gone.dsn: ")
+	_, err = File("f", "gone.dsn")
+	require.ErrorContains(t, err, "read f (not shown: the working folder has no file of that name, so it may be the secret itself): ")
 	for _, secret := range canary.Misplaced() {
 		_, err := File("postgres.dsn_file", secret)
 		require.ErrorContains(t, err, "read postgres.dsn_file ")

@@ -61,10 +61,14 @@ type Row struct {
 }
 
 // AsOf is when what an account says began to hold, or was known to: the last try of the
-// event where the relay has a letter of it, which may be younger than the snapshot.
+// event where the relay has a letter of it, which may be younger than the snapshot. Of one
+// that is published it is not known: it may have waited, though the snapshot covers it.
 func (r *Life) AsOf(v Account) *time.Time {
 	if l := r.eventLetter(v.Slot); l != nil {
 		return &l.LastAt
+	}
+	if v.State == states.Published {
+		return nil
 	}
 	return v.PublishedAt
 }

@@ -237,7 +237,7 @@ func (v *Account) why(key string) string {
 	case v.State == states.Before:
 		return fmt.Sprintf("it was committed before relay %s began with outbox.start: now; `outboxctl replay %s --config FILE --reason \"…\"`, or `outboxctl gap repair %s --reason \"…\"` for all of them, publishes it", v.Relay, key, gap)
 	case v.State == states.Published:
-		return fmt.Sprintf("covered by the published snapshot of relay %s at %s", v.Relay, terminal.Stamp(v.PublishedAt))
+		return fmt.Sprintf("covered by the published snapshot of relay %s, taken at %s, and waits for nothing", v.Relay, terminal.Stamp(v.PublishedAt))
 	case v.Moved && v.State == states.Pending:
 		return fmt.Sprintf("relay %s has run on another system: nothing here proves what it published, until the database is adopted (outboxctl adopt --help says how)", v.Relay)
 	case gap != "":

@@ -23,6 +23,7 @@ func TestAccountsAreAsOf(t *testing.T) {
 	life := Life{DeadLetters: []Letter{{Slot: "s", LastAt: tried}}}
 	require.Equal(t, tried, *life.AsOf(Account{Slot: "s", PublishedAt: &snapshot}))
 	require.Equal(t, snapshot, *life.AsOf(Account{Slot: "other", PublishedAt: &snapshot}))
+	require.Nil(t, life.AsOf(Account{Slot: "other", State: states.Published, PublishedAt: &snapshot}), "it may have waited for its route")
 	require.Nil(t, life.AsOf(Account{Slot: "other"}), "it has not begun")
 }
 
@@ -54,7 +55,7 @@ func TestJudge(t *testing.T) {
 		"discarded":              {Life{Row: row, DeadLetters: letter("discarded")}, states.Discarded, "an operator discarded it"},
 		"released":               {Life{Row: row, DeadLetters: letter("replayed")}, states.Published, "was released"},
 		"only a replay is dead":  {Life{Row: row, Replays: []Replay{{ID: replay}}, DeadLetters: []Letter{{ID: replay, State: "open"}}, Relays: accounts(states.Published)}, states.Published, "relay orders"},
-		"covered":                {Life{Row: row, Relays: accounts(states.Published)}, states.Published, "published snapshot of relay orders at 2026-11-21 12:00:00.000Z"},
+		"covered":                {Life{Row: row, Relays: accounts(states.Published)}, states.Published, "published snapshot of relay orders, taken at 2026-11-21 12:00:00.000Z"},
 		"not covered":            {Life{Row: row, Relays: accounts(states.Pending)}, states.Pending, "not covered"},
 		"not begun":              {Life{Row: row, Relays: []Account{{Relay: "orders", State: states.Pending}}}, states.Pending, "has not begun yet"},
 		"one relay owes it":      {Life{Row: row, Relays: accounts(states.Published, states.Before, states.Pending)}, states.Pending, "not covered"},
