@@ -85,6 +85,7 @@ func (a *accounting) openDay(step) bool {
 	if err != nil || len(made) != 1 {
 		return false
 	}
+	a.madeDays[made[0]] = true
 	a.load.old.add(day)
 	return true
 }
@@ -93,12 +94,12 @@ func (a *accounting) openDay(step) bool {
 var filledDay = regexp.MustCompile(`outboxctl partitions adopt (outbox_\d{8})`)
 
 // adoptFilled does what a relay that halts asks for about a day that was opened: a transaction that
-// began before wrote there in a savepoint, and a crash has left nothing that tells its rows from
-// those that come with a partition.
+// began before wrote there in a savepoint (one that was rolled back to goes on), and nothing tells
+// its rows from those of one that attached a partition with rows in a savepoint.
 func (a *accounting) adoptFilled() {
 	detail := scalar[string](a.environment, `SELECT COALESCE(max(detail), '') FROM onceward.relay_health WHERE slot = $1 AND code = 'PARTITION_FILLED'`, a.slot())
 	for _, m := range filledDay.FindAllStringSubmatch(detail, -1) {
-		if a.nemesis.counts[string(postgresCrashed)] == 0 || !a.adoptLeaf(m[1]) {
+		if !a.madeDays[m[1]] || !a.adoptLeaf(m[1]) {
 			continue
 		}
 		a.nothingProved()

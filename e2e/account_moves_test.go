@@ -38,7 +38,7 @@ const (
 	topicReplayed        pack = "event replayed to a topic"
 	eventReprocessed     pack = "event replayed to be reprocessed"
 	haltSkipped          pack = "event skipped that halts"
-	filledAdopted        pack = "day adopted after a crash"
+	filledAdopted        pack = "opened day adopted"
 	partitionsMaintained pack = "partitions maintained"
 	oldRowsDropped       pack = "partitions maintained, and rows of before dropped"
 	migratedAgain        pack = "migrated again"

@@ -60,27 +60,28 @@ type accounting struct {
 	wide    int32           // partitions of the topic that grows
 	made    map[string]bool // kinds whose topics are there, listed by the broker yet or not
 
-	rows    map[string]accountRow // every committed row that was seen, by key
-	dropped map[string]bool       // of them, those that retention has taken
-	loose   map[string]bool       // those that may have been published twice: idempotent mode was among their times
-	copies  bool                  // it is among those since the last quiet moment
-	all     bool                  // since then, nothing counts as proved any more
-	again   map[string]bool       // rows of the time before that
-	leaves  int                   // that were filled
-	opened  int                   // old days
-	fates   map[string]string     // states of rows of old days, before the last round of retention that saw them
-	routes  int                   // of routesOf
-	read    *archive
-	quiet   int
-	found   []violation
-	said    map[string]string // what a command said of rows that it called published, since the last quiet moment
-	refused string            // the last command that failed, and what it said
+	rows     map[string]accountRow // every committed row that was seen, by key
+	dropped  map[string]bool       // of them, those that retention has taken
+	loose    map[string]bool       // those that may have been published twice: idempotent mode was among their times
+	copies   bool                  // it is among those since the last quiet moment
+	all      bool                  // since then, nothing counts as proved any more
+	again    map[string]bool       // rows of the time before that
+	leaves   int                   // that were filled
+	opened   int                   // old days
+	madeDays map[string]bool       // their partitions
+	fates    map[string]string     // states of rows of old days, before the last round of retention that saw them
+	routes   int                   // of routesOf
+	read     *archive
+	quiet    int
+	found    []violation
+	said     map[string]string // what a command said of rows that it called published, since the last quiet moment
+	refused  string            // the last command that failed, and what it said
 }
 
 func newAccounting(t *testing.T, mode string, seed uint64, defect string) *accounting {
 	a := &accounting{
 		mode: mode, random: rand.New(rand.NewPCG(seed, 0xacc0)),
-		rows: map[string]accountRow{}, dropped: map[string]bool{}, loose: map[string]bool{}, again: map[string]bool{}, read: newArchive(), wide: mixedPartitions, made: map[string]bool{}, fates: map[string]string{}, said: map[string]string{},
+		rows: map[string]accountRow{}, dropped: map[string]bool{}, loose: map[string]bool{}, again: map[string]bool{}, read: newArchive(), wide: mixedPartitions, made: map[string]bool{}, fates: map[string]string{}, said: map[string]string{}, madeDays: map[string]bool{},
 	}
 	a.lost, a.ghosts, a.causes = map[string]int{}, map[string]bool{}, map[string]string{}
 	a.arena = newArenaOn(t, accountServer(t, &a.histories, versions[seed%2]), 1, 6)
