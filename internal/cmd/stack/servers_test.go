@@ -37,7 +37,7 @@ func TestAStackComesUpWholeAndGoesDownWithoutATrace(t *testing.T) {
 	out, err := process.Run(t.Context(), process.Spec{Path: filepath.Join(dir, "bin", "kafka-configs.sh"), Args: []string{"--bootstrap-server", strings.TrimSpace(string(brokers)),
 		"--alter", "--entity-type", "topics", "--entity-name", "payments.invoice", "--add-config", "max.message.bytes=2000000"}})
 	require.NoError(t, err, "as a message of the relay prints it")
-	require.Equal(t, "Completed updating config for topic payments.invoice.", strings.TrimSpace(string(out)))
+	require.Equal(t, "Completed updating config for topic payments.invoice.", strings.TrimSpace(out))
 
 	dsn, err := os.ReadFile(filepath.Join(dir, "producer.dsn"))
 	require.NoError(t, err)

@@ -261,7 +261,7 @@ func (s *stack) writeTool(name, script string) error {
 	if err := s.write(filepath.Join(toolsDir, name), script); err != nil {
 		return err
 	}
-	return os.Chmod(s.path(filepath.Join(toolsDir, name)), 0o700)
+	return os.Chmod(s.path(filepath.Join(toolsDir, name)), 0o700) //nolint:gosec // G302: it is a program
 }
 
 // write writes a file that only the user may read: it has, or leads to, a
