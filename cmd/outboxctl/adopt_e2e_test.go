@@ -74,6 +74,12 @@ func TestStatusOfAConsumersDatabaseSaysSo(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "this database has Onceward's consumer side: `outboxctl windows list`")
 	require.NotContains(t, stderr, "migrate up")
+	for _, command := range []string{"status", "maintain"} {
+		code, _, stderr = call(t, "partitions", command)
+		require.Equal(t, 1, code)
+		require.Contains(t, stderr, " has Onceward's consumer side and no outbox: connect to the producer's database")
+		require.NotContains(t, stderr, "migrate")
+	}
 }
 
 // A relay that has run on another system: nothing in this database says what it

@@ -213,7 +213,9 @@ VALUES ($1, 'billing', 'OrderPaid', 'orders', '\x00', 'p'), ($1, 'mail', 'OrderP
 		VALUES ($1, 'again', 'OrderPaid', 'orders', '\x00', 'p'), ($2, 'slow', 'OrderPaid', 'orders', '\x00', 'p')`,
 		replay, claims.IDs(key.UUID(), 7*24*time.Hour, time.Now())[0])
 	exec(t, pool, `INSERT INTO onceward.fences (event_id, consumer_group, name, owner, lease_until, request_fingerprint) VALUES ($1, 'billing', 'charge', 'me', now(), '\x00')`, key.UUID())
+	exec(t, pool, `INSERT INTO onceward.attempts (event_id, consumer_group, attempts, last_error, expires_at) VALUES ($1, 'ship', 7, 'no stock', now())`, key.UUID())
 	out = fine(t, "show", "--consumer-dsn", dsn, key.String())
+	require.Regexp(t, `ship +7 +no stock`, out)
 	require.Regexp(t, `slow +processed .* event, by arrival`, out)
 	require.Regexp(t, `billing +charge +expired`, out)
 	require.Regexp(t, `again +processed .* replay `+replay.String(), out)

@@ -54,7 +54,7 @@ func printProcessed(p *page, r *claims.Report) {
 	if r.Empty() {
 		p.line("\nno consumer group has anything of it")
 	}
-	var claimed, tries, letters [][]string
+	var claimed, letters [][]string
 	for _, v := range r.Claims {
 		under := v.ID.String()
 		if v.ByArrival {
@@ -65,15 +65,12 @@ func printProcessed(p *page, r *claims.Report) {
 			short(orDash(string(v.Result))),
 		})
 	}
-	for _, v := range r.Tries {
-		tries = append(tries, []string{v.Group, strconv.Itoa(int(v.Attempts)), whole(v.LastError)})
-	}
 	for _, v := range r.Letters {
 		letters = append(letters, []string{v.Group, v.State, v.Place, strconv.Itoa(int(v.Attempts)),
 			v.Brief()})
 	}
 	p.table([]string{"group", "outcome", "claimed?", "under", "type?", "fingerprint??", "result…"}, claimed)
-	p.table([]string{"group", "failed tries", "last error…"}, tries)
+	printTries(p, r.Tries)
 	printFences(p, r.Fences)
 	p.table([]string{"dead letter of", "state", "record", "attempts?", "why…"}, letters)
 	printActions(p, r.Actions)
@@ -83,4 +80,12 @@ func printProcessed(p *page, r *claims.Report) {
 		}
 		p.line("%s", note)
 	}
+}
+
+func printTries(p *page, of []claims.Tries) {
+	var tries [][]string
+	for _, v := range of {
+		tries = append(tries, []string{v.Group, strconv.Itoa(int(v.Attempts)), whole(v.LastError)})
+	}
+	p.table([]string{"group", "failed tries", "last error…"}, tries)
 }

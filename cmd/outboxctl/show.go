@@ -223,14 +223,7 @@ func printConsumer(p *page, r *events.Life) {
 	}
 	var groups, refused [][]string
 	for _, v := range *r.Groups {
-		as := "event"
-		switch {
-		case v.ReplayID != "":
-			as = "replay " + v.ReplayID
-		case v.ByArrival:
-			as = "event, by arrival"
-		}
-		groups = append(groups, []string{v.Group, v.Outcome, terminal.Stamp(&v.ProcessedAt), as})
+		groups = append(groups, []string{v.Group, v.Outcome, terminal.Stamp(&v.ProcessedAt), v.As()})
 	}
 	for _, v := range r.Refused {
 		refused = append(refused, []string{
@@ -241,6 +234,7 @@ func printConsumer(p *page, r *events.Life) {
 		p.line("\nno consumer group has claimed it")
 	}
 	p.table([]string{"group", "outcome", "at?", "as…"}, groups)
+	printTries(p, r.Tries)
 	printFences(p, r.Fences)
 	p.table([]string{"refused by", "state", "reason", "record", "error…", "at?"}, refused)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/onceward/onceward/consumer/saramagroup/internal/late"
 	"github.com/onceward/onceward/consumer/saramagroup/internal/wire"
 	"github.com/onceward/onceward/internal/backoff"
 )
@@ -173,7 +174,9 @@ func (j *joiner) consume(ctx context.Context, client sarama.Client, group sarama
 		started := time.Now()
 		lasting, end := context.WithCancelCause(ctx)
 		j.current.Store(&end)
-		err := group.Consume(lasting, j.cfg.Topics, j.hooked(s))
+		handler, over := late.Session(j.hooked(s), j.log, j.brokers)
+		err := group.Consume(lasting, j.cfg.Topics, handler)
+		over()
 		cause := context.Cause(lasting)
 		end(nil)
 		came := s.close(err)

@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -61,7 +62,7 @@ func TestEveryMessageIsInTheDocument(t *testing.T) {
 			t.Errorf("docs/troubleshooting.md says of %s other words than %q", name, words)
 		}
 	}
-	programs := strings.Join(append(sources(t, "consumer/*.go"), sources(t, "consumer/saramagroup/*.go")...), "\n")
+	programs := strings.Join(slices.Concat(sources(t, "consumer/*.go"), sources(t, "consumer/saramagroup/*.go"), sources(t, "consumer/saramagroup/internal/*/*.go")), "\n")
 	for name := range rows {
 		if words, quoted := strings.CutPrefix(name, `"`); quoted {
 			if !strings.Contains(programs, strings.TrimSuffix(words, `"`)) {

@@ -34,6 +34,14 @@ func Explain(err error, side migrations.Side) error {
 	return err
 }
 
+// ConsumersOnly reports whether an error is one of a database that has the consumer's side and no outbox.
+func ConsumersOnly(ctx context.Context, db *Database, err error) (consumers bool) {
+	const sides = `SELECT pg_catalog.to_regclass('onceward.outbox') IS NULL AND pg_catalog.to_regclass('onceward.progress') IS NOT NULL`
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "42883") && // undefined_table, undefined_function
+		db.QueryRow(ctx, sides).Scan(&consumers) == nil && consumers
+}
+
 // explainConnect says what an operator can mend when a connection fails.
 func explainConnect(err error, conf *pgconn.Config) error {
 	err = cdc.ExplainConnect(err, conf)

@@ -35,6 +35,7 @@ type Life struct {
 	Kafka       *kafka.Copies  `json:"kafka,omitempty"`
 	NotSearched string         `json:"kafka_not_searched,omitempty"` // why, where it was asked for
 	Groups      *[]Group       `json:"groups,omitempty"`
+	Tries       []claims.Tries `json:"failed_tries,omitempty"` // of groups that try it still
 	Fences      []fences.Fence `json:"fences,omitempty"`
 	Refused     []Refused      `json:"consumer_dead_letters,omitempty"`
 	Waited      string         `json:"waited_in_vain,omitempty"` // for so long
@@ -133,6 +134,17 @@ type Group struct {
 	ProcessedAt time.Time `json:"processed_at"`
 	ByArrival   bool      `json:"by_arrival,omitempty"` // claimed as a late event
 	ReplayID    string    `json:"replay_id,omitempty"`  // claimed as this replay
+}
+
+// As says as what it was claimed.
+func (g *Group) As() string {
+	switch {
+	case g.ReplayID != "":
+		return "replay " + g.ReplayID
+	case g.ByArrival:
+		return "event, by arrival"
+	}
+	return "event"
 }
 
 // Refused is a letter of a group.
@@ -349,7 +361,7 @@ func (r *Life) ReadGroups(ctx context.Context, db *operator.Database, key operat
 		}
 		groups = append(groups, g)
 	}
-	r.Groups, r.Fences = &groups, found.Fences
+	r.Groups, r.Tries, r.Fences = &groups, found.Tries, found.Fences
 	for _, v := range found.Letters {
 		r.Refused = append(r.Refused, Refused{
 			Group: v.Group, Topic: v.At.Topic, Partition: v.At.Partition, Offset: v.At.Offset,

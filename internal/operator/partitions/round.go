@@ -62,6 +62,9 @@ func Round(ctx context.Context, db *operator.Database, cfg retention.Config) (*R
 	if problem != nil {
 		report.Problems = append(report.Problems, operator.ProblemOf(problem))
 	}
+	if operator.ConsumersOnly(ctx, db, failed) {
+		return nil, fmt.Errorf("database %s has Onceward's consumer side and no outbox: connect to the producer's database; the consumer side has `outboxctl partitions maintain --side consumer`", db.Name)
+	}
 	failed = operator.ExplainMaintainer(failed)
 	if failed != nil && len(report.Leaves) == 0 {
 		return nil, failed

@@ -2,12 +2,10 @@ package status
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/gaps"
@@ -89,10 +87,7 @@ func Read(ctx context.Context, db *operator.Database) (*Report, error) {
 
 // explain says also that it is the other side's database that was asked.
 func explain(ctx context.Context, db *operator.Database, err error) error {
-	var pg *pgconn.PgError
-	var consumers bool
-	const sides = `SELECT pg_catalog.to_regclass('onceward.relay_state') IS NULL AND pg_catalog.to_regclass('onceward.progress') IS NOT NULL`
-	if errors.As(err, &pg) && pg.Code == "42P01" && db.QueryRow(ctx, sides).Scan(&consumers) == nil && consumers { // undefined_table
+	if operator.ConsumersOnly(ctx, db, err) {
 		return fmt.Errorf("%w; this database has Onceward's consumer side: `outboxctl windows list` says how that is, and status is of the producer's database", err)
 	}
 	return operator.Explain(err, migrations.Outbox)
