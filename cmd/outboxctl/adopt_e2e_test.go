@@ -80,6 +80,8 @@ func TestStatusOfAConsumersDatabaseSaysSo(t *testing.T) {
 		require.Contains(t, stderr, " has Onceward's consumer side and no outbox: connect to the producer's database")
 		require.NotContains(t, stderr, "migrate")
 	}
+	require.Contains(t, stderr, "`outboxctl partitions maintain --side consumer`")
+	fine(t, "partitions", "maintain", "--side", "consumer")
 }
 
 // A relay that has run on another system: nothing in this database says what it

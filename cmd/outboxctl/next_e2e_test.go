@@ -3,6 +3,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -22,13 +24,15 @@ func TestWhatComesNext(t *testing.T) {
 		key := d.event("A", "OrderPaid", "1")
 		d.letter(key, "open")
 		life := decode[events.Life](t, fine(t, "show", key.String(), "-o", "json"))
-		require.Len(t, life.Next, 3)
+		require.Len(t, life.Next, 4)
+		file := filepath.Join(t.TempDir(), "payload")
+		require.NoError(t, os.WriteFile(file, []byte("{}"), 0o600))
 		shown := decode[letters.Shown](t, fine(t, "dead", "show", key.String(), "-o", "json"))
 		require.Equal(t, life.Next[1:], shown.Next)
 		said := fine(t, "show", key.String())
 		for _, command := range life.Next {
 			require.Contains(t, said, "`"+command+"`")
-			args := strings.Fields(strings.ReplaceAll(strings.TrimPrefix(command, "outboxctl "), `"…"`, "told"))
+			args := strings.Fields(strings.NewReplacer(`"…"`, "told", "FILE", file).Replace(strings.TrimPrefix(command, "outboxctl ")))
 			if args[1] == "show" {
 				fine(t, args...)
 			} else { // no relay is there to carry it out

@@ -113,7 +113,7 @@ func (m *member) beginAt(s sarama.ConsumerGroupSession, at place, mark consumer.
 	if back {
 		lost, has := "the group has worked before, and this database knows nothing of it: another database, or one of before (restored); all that Kafka has is applied again", ""
 		if known {
-			lost = "the database has lost commits (failover or restore): messages are delivered again, and duplicates removed"
+			lost = "the database has lost commits (failover or restore), or another one has worked for the group meanwhile: messages are delivered again, and duplicates removed"
 			has = metadata(m.topicID(at.topic), mark.High) // without it, the next loss would not be seen
 		}
 		m.log.Warn(lost, "database", m.database, "history", m.history,

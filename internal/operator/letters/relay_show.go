@@ -27,7 +27,8 @@ type Shown struct {
 func Next(key, state string) []string {
 	switch state {
 	case states.LetterOpen:
-		return []string{"outboxctl dead show " + key, "outboxctl dead retry " + key + " --reason \"…\"", "outboxctl dead discard " + key + " --reason \"…\""}
+		return []string{"outboxctl dead show " + key, "outboxctl dead retry " + key + " --reason \"…\"",
+			"outboxctl dead edit " + key + " --payload-file FILE --reason \"…\"", "outboxctl dead discard " + key + " --reason \"…\""}
 	case states.LetterDiscarded:
 		return []string{"outboxctl replay --dead " + key + " --config relay.yaml --reason \"…\""}
 	}
