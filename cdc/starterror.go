@@ -94,6 +94,17 @@ func hbaType(conf *pgconn.Config) string {
 // DSNPlace says where a relay has its DSN from, and when it reads it.
 const DSNPlace = "the file of postgres.dsn_file (read at every connect), postgres.dsn or ONCEWARD_POSTGRES_DSN (read at the start)"
 
+// DSNAt has the cure of an error of [ExplainConnect] name another place of the DSN than the relay's.
+func DSNAt(err error, place string) error {
+	var start *StartError
+	if !errors.As(err, &start) {
+		return err
+	}
+	of := *start
+	of.Cure = strings.ReplaceAll(of.Cure, DSNPlace, place)
+	return &of
+}
+
 // ExplainConnect names what an operator can mend when a connection by conf fails.
 // No text that it returns holds the password, nor any part of a DSN that looks like
 // a piece of one.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/internal/kafkaconf"
+	"github.com/onceward/onceward/publisher/internal/produce"
 )
 
 var errCut = errors.New("connection cut by the publisher")
@@ -63,16 +64,7 @@ func (w *wire) refuse(err error) {
 }
 
 // pause waits, and reports false at once when the wire is cut.
-func (w *wire) pause(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-w.down:
-		return false
-	}
-}
+func (w *wire) pause(d time.Duration) bool { return produce.Pause(d, w.down) }
 
 // dial has a context of its own, because sarama's dialers are given none. The
 // goroutine that ends it with the wire ends with the dial.

@@ -90,14 +90,8 @@ func connectMaintainer(ctx context.Context, cfg *Config) (*pgx.Conn, error) {
 		return nil, err
 	}
 	conn, err := Connect(ctx, dsn, cfg.SlotName())
-	var start *cdc.StartError
-	if errors.As(err, &start) {
-		of := *start
-		of.Cure = strings.ReplaceAll(of.Cure, cdc.DSNPlace, "the file of "+key+" (read at every round)")
-		err = &of
-	}
 	if err != nil {
-		return nil, fmt.Errorf("login of %s: %w", key, err)
+		return nil, fmt.Errorf("login of %s: %w", key, cdc.DSNAt(err, "the file of "+key+" (read at every round)"))
 	}
 	return conn, nil
 }

@@ -17,14 +17,7 @@ import (
 // finished: the offset of the rewind says what the database had then.
 func TestDatabaseGoesBackTwice(t *testing.T) {
 	inFakeTime(t, func(k *kafka) {
-		k.produce(10)
-		h := newHandler(nil)
-		stop, _ := k.run(h, defect{})
-		_, err := h.await(20)
-		require.NoError(t, err)
-		<-time.After(2 * time.Second)
-		require.NoError(t, stop())
-		require.Equal(t, [2]int64{10, 10}, k.committed())
+		h := k.worksOff(10)
 
 		h.db.set(func(d *database) {
 			d.history = "promoted"
@@ -34,7 +27,7 @@ func TestDatabaseGoesBackTwice(t *testing.T) {
 		})
 		fails := newHandler(func(context.Context, consumer.Record, int) (consumer.Outcome, error) { return 0, errors.New("not yet") })
 		fails.db = h.db
-		stop, _ = k.run(fails, defect{})
+		stop, _ := k.run(fails, defect{})
 		<-time.After(5 * time.Second)
 		require.NoError(t, stop())
 		require.EqualValues(t, 6, k.committed()[0])
@@ -58,24 +51,31 @@ func TestDatabaseGoesBackTwice(t *testing.T) {
 	})
 }
 
+// worksOff has so many records in each partition, and all of them handled and committed.
+func (k *kafka) worksOff(each int64) *handler {
+	k.t.Helper()
+	k.produce(int(each))
+	h := newHandler(nil)
+	stop, _ := k.run(h, defect{})
+	_, err := h.await(2 * int(each))
+	require.NoError(k.t, err)
+	<-time.After(2 * time.Second)
+	require.NoError(k.t, stop())
+	require.Equal(k.t, [2]int64{each, each}, k.committed())
+	return h
+}
+
 // The group's offset is in Kafka, and the database has no mark of it, because it is another
 // one: all is applied again, which is said, with the database's name; nothing is called a
 // duplicate.
 func TestAnotherDatabase(t *testing.T) {
 	inFakeTime(t, func(k *kafka) {
-		k.produce(10)
-		h := newHandler(nil)
-		stop, _ := k.run(h, defect{})
-		_, err := h.await(20)
-		require.NoError(t, err)
-		<-time.After(2 * time.Second)
-		require.NoError(t, stop())
-		require.Equal(t, [2]int64{10, 10}, k.committed())
+		k.worksOff(10)
 
 		var log bytes.Buffer
 		again := newHandler(nil) // its database is a new one
-		stop, _ = k.run(again, defect{}, withLog(&log))
-		_, err = again.await(20)
+		stop, _ := k.run(again, defect{}, withLog(&log))
+		_, err := again.await(20)
 		require.NoError(t, err)
 		require.NoError(t, stop())
 		require.Contains(t, log.String(), "this database knows nothing of it")

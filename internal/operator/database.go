@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/pgconf"
 	"github.com/onceward/onceward/internal/secret"
 )
@@ -41,7 +42,8 @@ func Open(ctx context.Context, text string) (*Database, error) {
 	err = pool.QueryRow(ctx, "SELECT pg_catalog.current_database()::text", pgx.QueryExecModeSimpleProtocol).Scan(&db.Name)
 	if err != nil {
 		db.Close()
-		return nil, fmt.Errorf("connect to PostgreSQL: %w", explainConnect(err, &cfg.ConnConfig.Config))
+		err = cdc.DSNAt(cdc.ExplainConnect(err, &cfg.ConnConfig.Config), "that outboxctl is given, by --dsn, --dsn-file or OUTBOXCTL_DSN")
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
 	return db, nil
 }

@@ -42,18 +42,6 @@ func ConsumersOnly(ctx context.Context, db *Database, err error) (consumers bool
 		db.QueryRow(ctx, sides).Scan(&consumers) == nil && consumers
 }
 
-// explainConnect says what an operator can mend when a connection fails.
-func explainConnect(err error, conf *pgconn.Config) error {
-	err = cdc.ExplainConnect(err, conf)
-	var start *cdc.StartError
-	if !errors.As(err, &start) {
-		return err
-	}
-	of := *start
-	of.Cure = strings.ReplaceAll(of.Cure, cdc.DSNPlace, "that outboxctl is given, by --dsn, --dsn-file or OUTBOXCTL_DSN")
-	return &of
-}
-
 // ExplainWrite is [Explain] for what only an operator may write.
 func ExplainWrite(err error) error { return Explain(err, migrations.Outbox) }
 

@@ -43,7 +43,7 @@ func (c *courier) run() {
 	var throttled time.Time
 	for r := range c.requests {
 		a := answer{courier: c, lanes: r.lanes}
-		if !pause(time.Until(throttled), c.down) {
+		if !Pause(time.Until(throttled), c.down) {
 			a.err = net.ErrClosed // sarama would go on with the pause, whatever becomes of the network
 			c.answers <- a
 			continue
@@ -59,8 +59,8 @@ func (c *courier) run() {
 	}
 }
 
-// pause waits, and reports false when down is closed before.
-func pause(d time.Duration, down <-chan struct{}) bool {
+// Pause waits, and reports false when down is closed before.
+func Pause(d time.Duration, down <-chan struct{}) bool {
 	if d <= 0 {
 		return true
 	}
