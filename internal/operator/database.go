@@ -39,7 +39,8 @@ func Open(ctx context.Context, text string) (*Database, error) {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
 	db := &Database{Pool: pool}
-	err = pool.QueryRow(ctx, "SELECT pg_catalog.current_database()::text", pgx.QueryExecModeSimpleProtocol).Scan(&db.Name)
+	// Nothing pins the path here: the query names no type, for one of public could be meant.
+	err = pool.QueryRow(ctx, "SELECT pg_catalog.current_database()", pgx.QueryExecModeSimpleProtocol).Scan(&db.Name)
 	if err != nil {
 		db.Close()
 		err = cdc.DSNAt(cdc.ExplainConnect(err, &cfg.ConnConfig.Config), "that outboxctl is given, by --dsn, --dsn-file or OUTBOXCTL_DSN")
