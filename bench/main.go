@@ -73,7 +73,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 		b.fetchDebezium(ctx)
 	}
 	say("starting PostgreSQL and Kafka")
-	b.servers, err = startServers(ctx)
+	b.servers, err = startServers(ctx, b.plan.quick)
 	if err != nil {
 		return err
 	}

@@ -91,7 +91,7 @@ func TestABatchIsSentAgainAsItWas(t *testing.T) {
 	}
 }
 
-// Under a steady flow there is about one request to a broker in 2 ms, with all that
+// Under a steady flow there is about one request to a broker in 4 ms, with all that
 // waits for its partitions, and none waits for longer; what comes after a silence
 // leaves at once, and so does what is much.
 func TestRequestsArePaced(t *testing.T) {
@@ -113,8 +113,8 @@ func TestRequestsArePaced(t *testing.T) {
 		took := time.Since(begin)
 		requests := heard()[before:]
 		require.Equal(t, begin, requests[0].at, "the first one waits for nothing")
-		require.LessOrEqual(t, len(requests), int(took/(2*time.Millisecond))+1)
-		require.GreaterOrEqual(t, len(requests), int(took/(2*time.Millisecond))-1)
+		require.LessOrEqual(t, len(requests), int(took/(4*time.Millisecond))+1)
+		require.GreaterOrEqual(t, len(requests), int(took/(4*time.Millisecond))-1)
 		require.GreaterOrEqual(t, len(acks.all())-known, events-20)
 		require.NoError(t, p.Flush(t.Context()))
 

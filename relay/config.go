@@ -136,14 +136,20 @@ type KafkaConfig struct {
 type TransactionConfig struct {
 	// Interval is the longest that an event waits for its transaction to be
 	// committed; one that comes alone is committed at once, but there are never
-	// more transactions than one per interval. Default 100ms.
+	// more transactions than one per interval. While the relay is behind, a
+	// transaction lasts a quarter of that, up to four intervals. Default 100ms.
 	Interval time.Duration `koanf:"interval"`
-	// MaxBytes of events after which a transaction is committed. Default 8MiB.
+	// MaxBytes of events after which a transaction is committed. Default 32MiB.
 	MaxBytes Bytes `koanf:"max_bytes"`
 	// Timeout is after how long Kafka aborts a transaction of a relay that went
 	// silent (transaction.timeout.ms). Default 60s; at most what the brokers
 	// allow (transaction.max.timeout.ms, 15m).
 	Timeout time.Duration `koanf:"timeout"`
+}
+
+// longest is how long a transaction may last while the relay is behind.
+func (t TransactionConfig) longest() time.Duration {
+	return max(t.Interval, min(4*t.Interval, t.Timeout/4))
 }
 
 // TLSConfig is the relay's side of TLS to Kafka.
@@ -298,7 +304,7 @@ func Default() Config {
 			Keep: retention.DefaultKeep, Every: 10 * time.Minute}},
 		Kafka: KafkaConfig{
 			Mode: ModeIdempotent, Compression: "lz4", MaxMessageBytes: 1_000_000,
-			Transaction: TransactionConfig{Interval: 100 * time.Millisecond, MaxBytes: 8 << 20, Timeout: time.Minute},
+			Transaction: TransactionConfig{Interval: 100 * time.Millisecond, MaxBytes: 32 << 20, Timeout: time.Minute},
 		},
 		Headers:             "onceward",
 		Topics:              TopicsConfig{Partitions: 12, ReplicationFactor: 3, MaxCreated: 1000, PartitionChange: "go-on"},

@@ -96,7 +96,7 @@ func (r *Relay) openSession(ctx context.Context, t *retry.Tries, last *owned) (_
 	s.pump.SetCommands(commands)
 	patience := kafkaPatience
 	if cfg.Kafka.Mode == ModeExactlyOnce {
-		patience += cfg.Kafka.Transaction.Interval
+		patience += cfg.Kafka.Transaction.longest()
 	}
 	r.watch.session.Store(&watched{pump: s.pump, patience: patience,
 		topic: stream.NewRouting(cfg.Name, cfg.policies(), o.kafka).TopicOf})
@@ -290,7 +290,7 @@ func (o *opener) assemble(ctx context.Context) (err error) {
 	}
 	limits := o.cfg.Kafka.Transaction
 	o.pump.ExactlyOnce(o.tx, stream.Transactions{
-		Interval: limits.Interval, MaxBytes: int64(limits.MaxBytes), Segment: o.idle.Segment,
+		Interval: limits.Interval, Longest: limits.longest(), MaxBytes: int64(limits.MaxBytes), Segment: o.idle.Segment,
 		Bound: ledger.Checkpoint{Timeline: o.reader.System().Timeline, Session: o.id},
 		Tick: func(ctx context.Context) (int64, error) {
 			tick, err := o.pumps.RaiseTick(ctx)

@@ -22,8 +22,8 @@
 //
 // # Pace
 //
-// What comes after a silence of 2 ms leaves at once. Else what has come is looked at
-// every 2 ms, so that a broker gets about one request in that time, with all that waits
+// What comes after a silence of 4 ms leaves at once. Else what has come is looked at
+// every 4 ms, so that a broker gets about one request in that time, with all that waits
 // for its partitions; 256 KiB do not wait, nor does what somebody waits for. Each broker
 // has one request at a time: what comes meanwhile grows into the next one.
 //

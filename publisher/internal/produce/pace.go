@@ -6,7 +6,7 @@ const (
 	// paceInterval is the least time between two looks at what has come, and so
 	// about the least between two requests to one broker: brokers and network
 	// take a request of many records nearly as fast as one of a single record.
-	paceInterval = 2 * time.Millisecond
+	paceInterval = 4 * time.Millisecond
 	// paceBytes is how much need not wait for that time.
 	paceBytes = 256 << 10
 )

@@ -92,6 +92,7 @@ func (p *Pump) Acknowledged(tags []uint64) {
 // Transactions bound those of exactly-once mode.
 type Transactions struct {
 	Interval time.Duration
+	Longest  time.Duration // in the place of Interval, while the relay is behind
 	MaxBytes int64
 	Bound    ledger.Checkpoint                        // timeline and session of every checkpoint
 	Segment  pglogrepl.LSN                            // bytes of a segment of the server's log
@@ -106,6 +107,7 @@ func (p *Pump) ExactlyOnce(tx Transactional, conf Transactions) {
 		committed: time.Now(), idle: ledger.Idle{Segment: conf.Segment, Owed: true},
 	}
 	m.known.Position, m.known.Reach = p.reading.began.Order, p.reading.began.Reach
+	p.watch.together = true
 	p.sink, p.mode = watchedSink{tx, p.watch}, m
 }
 

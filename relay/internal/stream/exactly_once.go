@@ -48,6 +48,15 @@ type exactlyOnce struct {
 	open   int       // records handed over since
 	events int       // of them, those that have a tag
 	oldest time.Time // commit time of the first of them
+
+	behind time.Duration // since then, when it was handed over
+}
+
+// lasts returns how long the open transaction may. A commit costs the same for few events
+// and for many, and the events after it wait for it: a relay that is behind grows its
+// transactions to a part of that, which nobody notices beside the rest.
+func (m *exactlyOnce) lasts() time.Duration {
+	return max(m.Interval, min(m.behind/4, m.Longest))
 }
 
 // handed ends the step in the progress.
@@ -55,7 +64,10 @@ func (m *exactlyOnce) handed(s *step) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.open == 0 {
-		m.oldest = s.it.CommitTime
+		m.oldest, m.behind = s.it.CommitTime, 0
+		if !m.oldest.IsZero() {
+			m.behind = time.Since(m.oldest)
+		}
 	}
 	m.open++
 	if s.tag == noTag {
@@ -82,7 +94,7 @@ func (m *exactlyOnce) settle(ctx context.Context, now time.Time, paused bool) er
 	if events == 0 {
 		return m.commitPosition(ctx, now)
 	}
-	late := now.Sub(since) >= m.Interval || paused && now.Sub(m.committed) >= m.Interval
+	late := now.Sub(since) >= m.lasts() || paused && now.Sub(m.committed) >= m.Interval
 	if bytes < m.MaxBytes && !late {
 		return nil
 	}

@@ -107,6 +107,35 @@ func TestThereIsOneTransactionPerInterval(t *testing.T) {
 	}
 }
 
+// A relay that is behind grows its transactions, to a quarter of that and to the limit,
+// and goes back when it has caught up.
+func TestTransactionsGrowWhileTheRelayIsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := quiet()
+		p, m, _ := g.session(t)
+		m.MaxBytes, m.Interval, m.Longest = 1<<30, 100*time.Millisecond, 400*time.Millisecond
+		commit := uint64(200)
+		transactions := func(behind time.Duration) int {
+			before := tallyOf(p).transactions
+			for range 1200 {
+				batch := single(commit)
+				commit += 20
+				batch[0].CommitTime = time.Now().Add(-behind)
+				require.NoError(t, p.take(t.Context(), batch))
+				require.NoError(t, p.turn(t.Context(), false))
+				<-time.After(time.Millisecond)
+			}
+			require.NoError(t, p.Flush(t.Context()))
+			return tallyOf(p).transactions - before
+		}
+		require.Equal(t, 12, transactions(0))
+		require.Equal(t, 12, transactions(300*time.Millisecond))
+		require.Equal(t, 5, transactions(time.Second), "of 250 ms")
+		require.Equal(t, 3, transactions(time.Hour), "of 400 ms")
+		require.Equal(t, 12, transactions(-time.Hour), "a clock that goes wrong")
+	})
+}
+
 func TestATransactionIsCommittedWhenItIsLarge(t *testing.T) {
 	g := quiet()
 	p, m, _ := g.session(t)

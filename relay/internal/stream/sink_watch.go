@@ -14,14 +14,18 @@ import (
 // handed over and has not ended, or the call that the pump is in. Its calls are
 // those of the pump's goroutine and the sink's; look is for any.
 type sinkWatch struct {
-	mu   sync.Mutex
-	call time.Time           // since when the pump waits in a call; zero: it does not
-	what string              // the call is for
-	open map[uint64]handover // by tag
+	together bool // in transactions: all that was handed over ends with the commit
+
+	mu    sync.Mutex
+	call  time.Time           // since when the pump waits in a call; zero: it does not
+	what  string              // the call is for
+	open  map[uint64]handover // by tag, of those that end one by one
+	first handover            // of the transaction
+	count int                 // of its events
 }
 
 // handover is an event that was handed over. Its row lives as long as Kafka's
-// client keeps it.
+// client keeps it, or the first of a transaction as long as that.
 type handover struct {
 	at  time.Time
 	row *outbox.Row
@@ -46,8 +50,27 @@ func (w *sinkWatch) leave() {
 // the acknowledgement may come before the call returns.
 func (w *sinkWatch) handing(tag uint64, row *outbox.Row) {
 	w.mu.Lock()
-	w.open[tag] = handover{time.Now(), row}
-	w.mu.Unlock()
+	defer w.mu.Unlock()
+	if !w.together {
+		w.open[tag] = handover{time.Now(), row}
+		return
+	}
+	if w.count++; w.count == 1 {
+		w.first = handover{time.Now(), row}
+	}
+}
+
+// refused notes that the event of the last handing was not handed over.
+func (w *sinkWatch) refused(tag uint64) {
+	if !w.together {
+		w.ended(tag)
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.count--; w.count == 0 {
+		w.first = handover{}
+	}
 }
 
 // ended notes that Kafka has answered about events.
@@ -59,11 +82,11 @@ func (w *sinkWatch) ended(tags ...uint64) {
 	}
 }
 
-// committed notes that everything handed over has ended.
+// committed notes that the transaction has ended.
 func (w *sinkWatch) committed() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	clear(w.open)
+	w.first, w.count = handover{}, 0
 }
 
 // Owed is what Kafka owes an answer about.
@@ -79,7 +102,8 @@ type Owed struct {
 func (w *sinkWatch) look() (o Owed) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	o.Events = len(w.open)
+	o.Events = len(w.open) + w.count
+	o.Since, o.row = w.first.at, w.first.row
 	for _, h := range w.open {
 		if o.row == nil || h.at.Before(o.Since) {
 			o.Since, o.row = h.at, h.row
@@ -121,7 +145,7 @@ func (s watchedSink) Publish(ctx context.Context, ev publisher.Event) error {
 	s.watch.handing(ev.Tag, ev.Row)
 	err := s.Sink.Publish(ctx, ev)
 	if err != nil {
-		s.watch.ended(ev.Tag) // it was not handed over
+		s.watch.refused(ev.Tag)
 	}
 	return err
 }

@@ -43,7 +43,7 @@ func TestSinkWatchKnowsTheOldestThatIsOwed(t *testing.T) {
 }
 
 // What was not handed over is not owed; an acknowledgement may come before the
-// call has returned; a commit answers for everything.
+// call has returned.
 func TestSinkWatchForgetsWhatHasEnded(t *testing.T) {
 	w := newSinkWatch()
 	inner := newFakeSink()
@@ -58,6 +58,29 @@ func TestSinkWatchForgetsWhatHasEnded(t *testing.T) {
 	require.NoError(t, sink.Publish(t.Context(), publisher.Event{Tag: 3, Row: &outbox.Row{}}))
 	require.NoError(t, sink.Publish(t.Context(), publisher.Event{Tag: noTag, Row: &outbox.Row{}}))
 	require.Equal(t, 1, w.look().Events)
+	w.ended(3)
+	require.Zero(t, w.look().Since)
+}
+
+// A transaction owes an answer since its first event, whose row is the only one that is
+// kept, until the commit answers for all.
+func TestSinkWatchOfATransaction(t *testing.T) {
+	w := newSinkWatch()
+	w.together = true
+	inner := newFakeSink()
+	sink := watchedSink{inner, w}
+	inner.refuse = func(publisher.Event) error { return errors.New("no") }
+	require.Error(t, sink.Publish(t.Context(), publisher.Event{Tag: 1, Row: &outbox.Row{}}))
+	require.Zero(t, w.look())
+	inner.refuse = nil
+	first := &outbox.Row{ID: uuid.UUID{1}}
+	require.NoError(t, sink.Publish(t.Context(), publisher.Event{Tag: 2, Row: first}))
+	since := w.look().Since
+	require.NoError(t, sink.Publish(t.Context(), publisher.Event{Tag: 3, Row: &outbox.Row{}}))
+	inner.refuse = func(publisher.Event) error { return errors.New("no") }
+	require.Error(t, sink.Publish(t.Context(), publisher.Event{Tag: 4, Row: &outbox.Row{}}))
+	require.Equal(t, Owed{Since: since, Events: 2, row: first}, w.look())
+	require.Empty(t, w.open)
 	require.NoError(t, watchedTransactions{&commits{}, w}.Commit(t.Context(), publisher.Position{}))
 	require.Zero(t, w.look().Since)
 }
