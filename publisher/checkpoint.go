@@ -46,7 +46,7 @@ func checkCheckpoint(b *brokers, w *wire, s *settings, topic string) error {
 			}
 			created = true
 		}
-		if !missing || !created || try == createTries || !w.pause(createPause) {
+		if !missing || !created || try == createTries || !w.Pause(createPause) {
 			return judgeCheckpoint(topic, metadata, policyOf(b, s, topic, missing), s)
 		}
 	}

@@ -116,7 +116,7 @@ func (c *coordinator) await(w *wire) error {
 		if err == nil || !passing(err) || try == coordinatorTries {
 			return err
 		}
-		if !w.pause(backoff.After(try, fetchBackoff, fetchCeiling)) {
+		if !w.Pause(backoff.After(try, fetchBackoff, fetchCeiling)) {
 			return err
 		}
 	}

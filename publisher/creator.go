@@ -66,7 +66,7 @@ func (w *watcher) makeWanted() {
 		refused := w.round(names)
 		select {
 		case c.made <- refused:
-		case <-w.wire.down:
+		case <-w.wire.Down():
 		}
 	})
 }
@@ -132,7 +132,7 @@ func (w *watcher) awaitKnown(b *brokers, names []string) {
 				return
 			}
 		}
-		if !w.wire.pause(createPause) {
+		if !w.wire.Pause(createPause) {
 			return
 		}
 	}

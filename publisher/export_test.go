@@ -197,13 +197,13 @@ func NewWire(dial func(context.Context, string, string) (net.Conn, error)) Wire 
 }
 
 // Dial opens a connection.
-func (w Wire) Dial() (net.Conn, error) { return w.w.dial("tcp", "fake:1") }
+func (w Wire) Dial() (net.Conn, error) { return w.w.Dial("tcp", "fake:1") }
 
 // Cut is wire.cut.
-func (w Wire) Cut() { w.w.cut() }
+func (w Wire) Cut() { w.w.Cut() }
 
-// Pause is wire.pause.
-func (w Wire) Pause(d time.Duration) bool { return w.w.pause(d) }
+// Pause is wire.Pause.
+func (w Wire) Pause(d time.Duration) bool { return w.w.Pause(d) }
 
 // KeepProducer plants the defect that a producer stays after a commit that was
 // sent more than once.

@@ -126,7 +126,7 @@ func (p *Publisher) acked(first *produce.Record) {
 // of it while it closes.
 func (p *Publisher) giveUp(first *produce.Record, cause error) {
 	if p.closing() {
-		p.wire.cut() // given up by Close, which is no failure
+		p.wire.Cut() // given up by Close, which is no failure
 		return
 	}
 	if errors.Is(cause, sarama.ErrInvalidTimestamp) {

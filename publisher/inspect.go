@@ -83,10 +83,10 @@ func look(ctx context.Context, cfg Config, at func(b *brokers, w *wire, s *setti
 		return err
 	}
 	w := newWire(s.Dial)
-	disarm := context.AfterFunc(ctx, w.cut)
+	disarm := context.AfterFunc(ctx, w.Cut)
 	defer func() {
 		if disarm() {
-			w.cut()
+			w.Cut()
 		}
 	}()
 	b := newBrokers(lookupConfig(s, w), s.Cluster, s.Brokers...)

@@ -8,6 +8,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/internal/backoff"
+	wires "github.com/onceward/onceward/internal/wire"
 )
 
 const (
@@ -58,8 +59,8 @@ func (t *Transactional) fetch() (Position, bool, error) {
 		default:
 			failures++
 		}
-		if !w.pause(backoff.After(unstable+failures, fetchBackoff, fetchCeiling)) {
-			return Position{}, false, fmt.Errorf("read the checkpoint of group %q: %w", t.config.Group, errors.Join(err, errCut))
+		if !w.Pause(backoff.After(unstable+failures, fetchBackoff, fetchCeiling)) {
+			return Position{}, false, fmt.Errorf("read the checkpoint of group %q: %w", t.config.Group, errors.Join(err, wires.ErrCut))
 		}
 	}
 }

@@ -71,7 +71,7 @@ func New(ctx context.Context, cfg Config, acknowledged func(tags []uint64)) (*Pu
 		return nil, configError("acknowledged", "nil", "a function is required")
 	}
 	w := newWire(s.Dial)
-	disarm := context.AfterFunc(ctx, w.cut)
+	disarm := context.AfterFunc(ctx, w.Cut)
 	b, err := reach(s, w)
 	var p *Publisher
 	if err == nil {
@@ -81,7 +81,7 @@ func New(ctx context.Context, cfg Config, acknowledged func(tags []uint64)) (*Pu
 		err = errors.Join(ctx.Err(), err)
 	}
 	if err != nil {
-		w.cut()
+		w.Cut()
 		if b != nil {
 			b.Close()
 		}
@@ -136,7 +136,7 @@ func firstProducer(b *brokers, w *wire) (first produce.Producer, err error) {
 		if err == nil && refusal != sarama.ErrNoError {
 			err = refusal
 		}
-		if err == nil || !passing(err) || try > idTries || !w.pause(produceBackoff) {
+		if err == nil || !passing(err) || try > idTries || !w.Pause(produceBackoff) {
 			return first, err
 		}
 	}
@@ -308,7 +308,7 @@ func (p *Publisher) wait() error {
 	over, stop := grace()
 	defer stop()
 	_ = p.inflight.until(over, p.failed, nil, p.inflight.empty) // what is left then was not published
-	p.wire.cut()
+	p.wire.Cut()
 	done := make(chan struct{})
 	go func() {
 		p.tasks.Wait()
@@ -354,7 +354,7 @@ func (p *Publisher) reason(err error) error {
 func (p *Publisher) fail(err error) {
 	p.failOnce.Do(func() {
 		p.err = err
-		p.wire.cut()
+		p.wire.Cut()
 		close(p.failed)
 	})
 }

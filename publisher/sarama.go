@@ -60,7 +60,7 @@ func transactionalDelivery(s *settings, w *wire, tx TransactionConfig) produce.C
 func delivery(s *settings, w *wire) produce.Config {
 	return produce.Config{
 		Connection: writeConfig(s, w), BatchBytes: limit.Batch(s.MaxMessageBytes), Compression: s.compression,
-		Down: w.down, Resend: s.faults.resend,
+		Down: w.Down(), Resend: s.faults.resend,
 	}
 }
 
@@ -126,7 +126,7 @@ type dialer struct {
 
 // Dial implements proxy.Dialer.
 func (d dialer) Dial(network, address string) (net.Conn, error) {
-	conn, err := d.wire.dial(network, address)
+	conn, err := d.wire.Dial(network, address)
 	if err != nil || d.vet == nil {
 		return conn, err
 	}

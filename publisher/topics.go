@@ -67,7 +67,7 @@ func (w *watcher) run() {
 	var looked time.Time
 	for {
 		select {
-		case <-w.wire.down:
+		case <-w.wire.Down():
 			return
 		case err := <-w.wire.foreign:
 			w.fail(fmt.Errorf("%w: %w", ErrFailed, err))

@@ -131,7 +131,7 @@ func NewTransactional(ctx context.Context, cfg Config, tx TransactionConfig) (*T
 		return nil, err
 	}
 	w := newWire(s.Dial)
-	disarm := context.AfterFunc(ctx, w.cut)
+	disarm := context.AfterFunc(ctx, w.Cut)
 	t := &Transactional{settings: s, config: tx, wire: w, born: time.Now(), turn: make(chan struct{}, 1)}
 	b, err := reach(s, w)
 	if err == nil {
@@ -141,7 +141,7 @@ func NewTransactional(ctx context.Context, cfg Config, tx TransactionConfig) (*T
 		err = errors.Join(ctx.Err(), err)
 	}
 	if err != nil {
-		w.cut()
+		w.Cut()
 		if b != nil {
 			b.Close()
 		}

@@ -145,10 +145,10 @@ func (t *Transactional) reinitialize(ctx context.Context) (found Position, err e
 	for {
 		select {
 		case <-quit:
-			t.wire.cut()
+			t.wire.Cut()
 			quit = nil
 		case <-ended:
-			t.wire.cut()
+			t.wire.Cut()
 			ended = nil
 		case err := <-done:
 			return found, err
@@ -166,7 +166,7 @@ func (t *Transactional) letGo() {
 	if !t.isEnding() {
 		return
 	}
-	p.wire.cut()
+	p.wire.Cut()
 	limit := time.NewTimer(closeLimit)
 	defer limit.Stop()
 	select {

@@ -50,7 +50,7 @@ func (t *txn) repeat(c *coordinator, counted bool, fn func(*sarama.Broker) (sara
 	for try := 1; ; try++ {
 		err := c.ask(fn)
 		if err == nil || !passing(err) || try > transactionTries(t.config.Timeout) ||
-			!t.wire.pause(backoff.After(try, transactionBackoff, transactionCeiling)) {
+			!t.wire.Pause(backoff.After(try, transactionBackoff, transactionCeiling)) {
 			return err
 		}
 		if counted {

@@ -12,7 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/consumer"
-	"github.com/onceward/onceward/consumer/saramagroup/internal/wire"
+	"github.com/onceward/onceward/internal/wire"
 )
 
 // Headers of the records in Config.DeadLetterTopic, behind the headers that the

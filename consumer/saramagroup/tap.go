@@ -9,7 +9,7 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/onceward/onceward/consumer/saramagroup/internal/wire"
+	"github.com/onceward/onceward/internal/wire"
 )
 
 // tap makes the connections of a client and keeps the last answer that came, as

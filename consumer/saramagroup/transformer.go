@@ -13,7 +13,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/consumer"
-	"github.com/onceward/onceward/consumer/saramagroup/internal/wire"
+	"github.com/onceward/onceward/internal/wire"
 	"github.com/onceward/onceward/internal/backoff"
 )
 

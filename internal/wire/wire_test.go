@@ -10,7 +10,7 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/consumer/saramagroup/internal/wire"
+	"github.com/onceward/onceward/internal/wire"
 )
 
 // hole is a network in which no dial ends by itself.

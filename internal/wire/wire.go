@@ -17,7 +17,8 @@ import (
 	"github.com/IBM/sarama"
 )
 
-var errCut = errors.New("connection cut, because the session is over")
+// ErrCut: the wire was cut.
+var ErrCut = errors.New("connection cut, because its owner has ended")
 
 // Dialer is what sarama asks for connections.
 type Dialer interface {
@@ -34,16 +35,31 @@ func DialerOf(s *sarama.Config) Dialer {
 
 // Wire is that of a client, or of several. It is safe for concurrent use.
 type Wire struct {
-	inner Dialer
+	inner Dialing
 	down  chan struct{} // closed by Cut
 
 	mu   sync.Mutex
 	open map[io.Closer]struct{} // connections, and dials under way; nil once cut
 }
 
+// Dialing makes a connection.
+type Dialing func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// New returns a wire that connects so.
+func New(dial Dialing) *Wire {
+	return &Wire{inner: dial, down: make(chan struct{}), open: make(map[io.Closer]struct{})}
+}
+
 // Into has the client of a configuration connect by a wire, on which it puts TLS.
 func Into(s *sarama.Config) *Wire {
-	w := &Wire{inner: DialerOf(s), down: make(chan struct{}), open: make(map[io.Closer]struct{})}
+	d := DialerOf(s)
+	dial := func(_ context.Context, network, addr string) (net.Conn, error) { return d.Dial(network, addr) }
+	if d, ok := d.(interface {
+		DialContext(ctx context.Context, network, addr string) (net.Conn, error)
+	}); ok {
+		dial = d.DialContext
+	}
+	w := New(dial)
 	s.Net.Proxy.Enable, s.Net.Proxy.Dialer = true, w
 	return w
 }
@@ -54,28 +70,19 @@ func (w *Wire) Dial(network, addr string) (net.Conn, error) {
 	under := &dial{cancel}
 	defer cancel()
 	if !w.add(under) {
-		return nil, errCut
+		return nil, ErrCut
 	}
 	defer w.remove(under)
-	conn, err := w.dial(ctx, network, addr)
+	conn, err := w.inner(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
 	wired := &wired{Conn: conn, wire: w}
 	if !w.add(wired) {
 		_ = conn.Close()
-		return nil, errCut
+		return nil, ErrCut
 	}
 	return wired, nil
-}
-
-func (w *Wire) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	if d, ok := w.inner.(interface {
-		DialContext(ctx context.Context, network, addr string) (net.Conn, error)
-	}); ok {
-		return d.DialContext(ctx, network, addr)
-	}
-	return w.inner.Dial(network, addr)
 }
 
 // add has the cut close c; false: it was.
@@ -124,13 +131,18 @@ func (w *Wire) Cut() {
 	}
 }
 
-// Pause waits, but no longer than until the cut.
-func (w *Wire) Pause(d time.Duration) {
+// Down is closed by the cut.
+func (w *Wire) Down() <-chan struct{} { return w.down }
+
+// Pause waits, and reports false at once when the wire is cut.
+func (w *Wire) Pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return true
 	case <-w.down:
+		return false
 	}
 }
 
