@@ -1,10 +1,12 @@
 package cdc
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -31,6 +33,7 @@ var ErrSilent = errors.New("server is silent")
 type Reader struct {
 	cfg     Config
 	conn    *pgconn.PgConn
+	input   *bufio.Reader // of the connection
 	system  pglogrepl.IdentifySystemResult
 	history []byte // of the timelines before the present one
 	queue   *queue
@@ -39,6 +42,7 @@ type Reader struct {
 	reading   atomic.Int64  // when the open transaction was committed, in Unix microseconds; 0 between two
 	stream    stream        // of the goroutine in Run
 	heard     time.Time     // when the server sent last; likewise
+	rested    time.Time     // when the last rest ended; likewise
 }
 
 // Open connects, and takes hold of the slot with START_REPLICATION. When it
@@ -54,11 +58,15 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := connect(ctx, cfg)
+	r := &Reader{cfg: cfg, queue: newQueue(cfg.QueueBytes)}
+	conn, err := connect(ctx, cfg, func(in io.Reader, out io.Writer) *pgproto3.Frontend {
+		r.input = bufio.NewReaderSize(in, inputBytes)
+		return pgproto3.NewFrontend(r.input, out)
+	})
 	if err != nil {
 		return nil, err
 	}
-	r := &Reader{cfg: cfg, conn: conn, queue: newQueue(cfg.QueueBytes)}
+	r.conn = conn
 	if err := r.start(ctx); err != nil {
 		return nil, errors.Join(err, conn.Close(ctx))
 	}
@@ -68,17 +76,20 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 // CheckConnect opens the connection that [Open] would, and closes it: the server may
 // let no replication in, or have no walsender left.
 func CheckConnect(ctx context.Context, cfg Config) error {
-	conn, err := connect(ctx, cfg)
+	conn, err := connect(ctx, cfg, nil)
 	if err != nil {
 		return err
 	}
 	return conn.Close(ctx)
 }
 
-func connect(ctx context.Context, cfg Config) (*pgconn.PgConn, error) {
+func connect(ctx context.Context, cfg Config, frontend pgconn.BuildFrontendFunc) (*pgconn.PgConn, error) {
 	conf, err := pgconn.ParseConfig(cfg.DSN)
 	if err != nil {
 		return nil, secret.ParseError("cdc.Config.DSN", err)
+	}
+	if frontend != nil {
+		conf.BuildFrontend = frontend
 	}
 	conf.RuntimeParams["replication"] = "database"
 	conf.RuntimeParams["client_encoding"] = "UTF8"
@@ -233,8 +244,29 @@ func (r *Reader) loop(ctx context.Context) error {
 		if err := r.receive(ctx, msg); err != nil {
 			return err
 		}
+		r.rest(frontend)
 	}
 	return ctx.Err()
+}
+
+const (
+	// inputBytes is how much is taken from the socket at once.
+	inputBytes = 64 << 10
+	// restInterval is the least time between two rests, and so how long a rest is at most.
+	restInterval = 2 * time.Millisecond
+)
+
+// rest lets the server go ahead when everything that it sent was read, at the end of a
+// transaction, unless the last time was longer ago: what comes after a silence is read at
+// once, and under a flow many transactions with one wake-up.
+func (r *Reader) rest(frontend *pgproto3.Frontend) {
+	if r.stream.open || frontend.ReadBufferLen() > 0 || r.input.Buffered() > 0 {
+		return
+	}
+	if wait := restInterval - time.Since(r.rested); wait > 0 {
+		time.Sleep(wait)
+	}
+	r.rested = time.Now()
 }
 
 // tick is what is done once per StatusInterval.

@@ -43,6 +43,47 @@ func TestReaderDeliversAndConfirms(t *testing.T) {
 	})
 }
 
+// A transaction after a silence is read at once, and so is the next; under a flow the reader
+// rests, so that many are read together.
+func TestReaderRestsUnderAFlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, nil)
+		defer r.stop(t)
+		synctest.Wait()
+		r.server.stream(wal(relationMessage(outboxOID, "outbox", outboxColumns()))...)
+		commit := pglogrepl.LSN(0x1000)
+		transaction := func() (data [][]byte) {
+			commit += 0x100
+			return wal(transactionOf(commit, 8, newTestRow(testID, 8, "x"))...)
+		}
+		var batch []Item
+		read := func(transactions int, after time.Duration) {
+			began := time.Now()
+			for _, m := range transaction() {
+				r.server.backend.Send(&pgproto3.CopyData{Data: m})
+			}
+			for range transactions - 1 {
+				for _, m := range transaction() {
+					r.server.backend.Send(&pgproto3.CopyData{Data: m})
+				}
+			}
+			go func() { _ = r.server.backend.Flush() }()
+			var err error
+			batch, err = r.Next(t.Context(), batch)
+			require.NoError(t, err)
+			require.Equal(t, after, time.Since(began))
+			synctest.Wait()
+		}
+		for range 2 {
+			<-time.After(time.Second)
+			read(1, 0)
+			read(1, 0)
+			read(3, restInterval)
+			read(1, restInterval)
+		}
+	})
+}
+
 // A sink that stalls for an hour costs neither memory nor the session: the
 // reader stops reading, and status updates go on with an unchanged position.
 func TestReaderKeepsTheSessionWhileTheQueueIsFull(t *testing.T) {
