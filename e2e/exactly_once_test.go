@@ -53,7 +53,7 @@ func TestExactlyOnceUnderFaultsCatchesDefects(t *testing.T) {
 		statement    string // none: nothing may be found
 	}{
 		{"nothing in a sound relay", "", slices.Concat(each(lateCommitMeets, 1, 3), each(commitUnheard, 2, 4)), ""},
-		{"a producer kept after a commit was sent twice", "no-rotation", each(lateCommitMeets, 1, 2), once},
+		{"one epoch for all transactions", "one-epoch", each(lateCommitMeets, 1, 2), once},
 		{"recovery without the checkpoint", "no-checkpoint", each(commitUnheard, 1, 2), once},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -34,7 +34,10 @@ var shared = sync.OnceValues(func() (*broker, error) {
 	ctx := context.Background()
 	var err error
 	b.Cluster, err = kafkaserver.Start(ctx, kafkaserver.Options{
-		Settings: map[string]string{"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"},
+		Settings: map[string]string{
+			"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+			"inter.broker.listener.name":                                  "CLIENT", // what it asks itself for has faults, too
+		},
 		Advertise: func(_ int, address string) string {
 			if b.link, err = b.network.Add(ctx, address); err != nil {
 				return address

@@ -205,8 +205,7 @@ func (w Wire) Cut() { w.w.Cut() }
 // Pause is wire.Pause.
 func (w Wire) Pause(d time.Duration) bool { return w.w.Pause(d) }
 
-// KeepProducer plants the defect that a producer stays after a commit that was
-// sent more than once.
+// KeepProducer plants the defect that a producer stays after a commit.
 func KeepProducer(tx TransactionConfig) TransactionConfig {
 	tx.faults.keepProducer = true
 	return tx

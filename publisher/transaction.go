@@ -48,14 +48,14 @@ type TransactionConfig struct {
 
 // transactionFaults are deliberate defects, as [faults] are.
 type transactionFaults struct {
-	keepProducer bool // after a commit that was sent more than once, too
+	keepProducer bool // after a commit
 	untilQuiet   bool // the checkpoint is read without RequireStable
 	unprobed     bool // the checkpoint is read without a write before it
 	unwatched    bool // a transaction that is open for too long is left to the coordinator
 }
 
 func (c TransactionConfig) resolve() (TransactionConfig, error) {
-	c.faults.keepProducer = c.faults.keepProducer || fault.Is(fault.NoRotation)
+	c.faults.keepProducer = c.faults.keepProducer || fault.Is(fault.OneEpoch)
 	setDefault(&c.Topic, DefaultCheckpointTopic)
 	setDefault(&c.Timeout, defaultTransactionTimeout)
 	if c.ID == "" {
@@ -83,7 +83,7 @@ type Position struct {
 
 // Transactional publishes events to one cluster in exactly-once mode: the
 // events of a transaction and the position behind them become visible together
-// or not at all. One goroutine calls its methods; Failed, Err, Rotations and
+// or not at all. One goroutine calls its methods; Failed, Err and
 // Close may be called from any.
 type Transactional struct {
 	publisher *Publisher
@@ -92,8 +92,8 @@ type Transactional struct {
 	start     Position // the checkpoint at New
 	found     bool
 
-	wire      *wire
-	rotations atomic.Uint64
+	wire *wire
+	last Position // that is known to be committed, or start
 	// When the coordinator was first needed, in ns since born; 0 when it is not.
 	opened atomic.Int64
 	born   time.Time
@@ -178,6 +178,7 @@ func (t *Transactional) connect(b *brokers) error {
 	t.publisher = p
 	var err error
 	t.start, t.found, err = t.fetch()
+	t.last = t.start
 	return err
 }
 
@@ -262,10 +263,6 @@ func (t *Transactional) Open() (events int, bytes int64, since time.Time) {
 	defer t.publisher.handover.Unlock()
 	return t.events, t.bytes, t.since
 }
-
-// Rotations counts the producers that were thrown away because a commit had
-// been sent more than once.
-func (t *Transactional) Rotations() uint64 { return t.rotations.Load() }
 
 // Failed is closed when nothing can be committed any more.
 func (t *Transactional) Failed() <-chan struct{} { return t.publisher.Failed() }

@@ -227,9 +227,8 @@ func TestExactlyOnceUnderCuts(t *testing.T) {
 		l.session()
 	}
 	l.bury(within(t))
-	t.Logf("%d commits known, %d sessions, %d rotations, %d faults, %d events", l.commits, l.sessions, l.rotations, nemesis.faults.Load(), l.next)
+	t.Logf("%d commits known, %d sessions, %d faults, %d events", l.commits, l.sessions, nemesis.faults.Load(), l.next)
 	require.GreaterOrEqual(t, l.commits, wantedCommits)
-	require.Positive(t, l.rotations)
 	pos := s.checkpoint()
 	require.Equal(t, l.next, pos.Order)
 	require.Equal(t, numbers(0, int(l.next)-1), s.committed())
@@ -246,7 +245,6 @@ type loop struct {
 	committed uint64 // events of the commits that are known
 	commits   int
 	sessions  int
-	rotations uint64
 }
 
 // session publishes until something fails, or it is enough, or at random: then
@@ -272,7 +270,6 @@ func (l *loop) session() {
 		}
 		err = l.transaction(ctx, p)
 	}
-	l.rotations += p.Rotations()
 	require.NoError(l.t, p.Close())
 	if err != nil {
 		require.True(l.t, errors.Is(err, publisher.ErrFailed) || errors.Is(err, publisher.ErrRoute) || errors.Is(err, context.DeadlineExceeded), "%v", err)
@@ -286,7 +283,6 @@ func (l *loop) bury(ctx context.Context) {
 		return
 	}
 	require.ErrorIs(l.t, l.zombie.Commit(ctx, at(l.next+1000)), publisher.ErrFailed)
-	l.rotations += l.zombie.Rotations()
 	require.NoError(l.t, l.zombie.Close())
 	l.zombie = nil
 }
@@ -396,6 +392,5 @@ func BenchmarkModes(b *testing.B) {
 		commit()
 		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
 		b.ReportMetric(float64(committing.Milliseconds())/float64(commits), "ms/commit")
-		b.ReportMetric(float64(p.Rotations()), "rotations")
 	})
 }

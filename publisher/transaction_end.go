@@ -30,12 +30,8 @@ func (t *Transactional) Commit(ctx context.Context, pos Position) error {
 		}
 		return err
 	}
-	if t.txn.repeats.Swap(0) == 0 || t.config.faults.keepProducer {
-		t.opened.Store(0)
-		return nil
-	}
 	// Nobody can be told of a failure here: the commit itself is known.
-	if err := t.rotate(ctx, pos); err != nil {
+	if err := t.renew(ctx, pos); err != nil {
 		p.fail(err)
 	}
 	t.opened.Store(0)
@@ -105,30 +101,45 @@ func (t *Transactional) end(ctx context.Context, commit func() error) error {
 	return err
 }
 
-// rotate throws the producer away and makes a new one. A commit that was sent
-// twice may still be under way once, and would end the next transaction of this
-// producer, even an aborted one, at a time of its own choosing: a broker before
-// Kafka 4 and EndTxn v5 cannot tell the transactions of one epoch apart. The
-// new producer has another epoch.
+// renew gives the next transaction an epoch of its own. Brokers cannot tell the
+// transactions of one epoch apart, so what is late of this one would act on the next:
+// an EndTxn or an offset that was sent twice, and a marker by which the coordinator had
+// the end written, which it sends again when it loses a connection (KAFKA-19446, mended
+// in 4.2 for clients that speak EndTxn v5).
 //
 // It also fences whoever took over meanwhile, in which case this process no
 // longer owns the slot. That is harmless unless the other has committed, so the
-// checkpoint is read again: when it is not ours any more, nothing that is in
-// memory here may be published.
-func (t *Transactional) rotate(ctx context.Context, committed Position) error {
-	t.opened.Store(int64(time.Since(t.born))) // the watch bounds this too
-	found, err := t.reinitialize(ctx)
-	if err != nil {
-		return t.explain("get a new producer id", err)
+// checkpoint is read: when it is not ours any more, nothing that is in memory here may
+// be published. It may be the one before: a group coordinator that is deposed and does
+// not know it may confirm an offset which the next one never had (KAFKA-20634, mended in
+// 4.3.1). Then it is committed again.
+func (t *Transactional) renew(ctx context.Context, committed Position) error {
+	if t.config.faults.keepProducer {
+		return nil
 	}
-	if found != committed {
-		return fmt.Errorf("%w: %w: the checkpoint of group %q was moved to %d by another relay with the same transactional id %q",
-			ErrFailed, ErrFenced, t.config.Group, found.Order, t.config.ID)
+	for try := 1; ; try++ {
+		t.opened.Store(int64(time.Since(t.born))) // the watch bounds this too
+		found, err := t.reinitialize(ctx)
+		switch {
+		case err != nil:
+			return t.explain("get a new epoch", err)
+		case found == committed:
+			t.last = committed
+			return nil
+		case found != t.last || try > lostTries:
+			return fmt.Errorf("%w: %w: the checkpoint of group %q was moved to %d by another relay with the same transactional id %q",
+				ErrFailed, ErrFenced, t.config.Group, found.Order, t.config.ID)
+		}
+		t.settings.Logger.Warn("the group's coordinator has lost a position that Kafka had confirmed; it is committed again",
+			"group", t.config.Group, "position", committed.Order, "found", found.Order)
+		if err := t.commit(ctx, committed); err != nil {
+			return err
+		}
 	}
-	t.rotations.Add(1)
-	t.settings.Logger.Info("made a new Kafka producer, because a commit had to be sent more than once", "transactional_id", t.config.ID)
-	return nil
 }
+
+// lostTries bounds how often a position that was confirmed and lost is committed again.
+const lostTries = 3
 
 // reinitialize gets a new epoch, and reads the checkpoint. The end of ctx, and Close,
 // cut the wire for it.

@@ -2,7 +2,6 @@ package publisher
 
 import (
 	"slices"
-	"sync/atomic"
 
 	"github.com/IBM/sarama"
 
@@ -26,7 +25,6 @@ type txn struct {
 	producer           produce.Producer
 	grouped            bool          // the group is in the open transaction
 	touched            bool          // the coordinator may know of the open transaction
-	repeats            atomic.Uint64 // requests that end a transaction which were sent again
 }
 
 func newTxn(s *settings, w *wire, config TransactionConfig, connection *sarama.Config) *txn {
@@ -44,24 +42,20 @@ func (t *txn) hangUp() {
 }
 
 // repeat asks a coordinator until it takes the request, or refuses it for good, or
-// the wire is cut. A request that is counted may do harm when an earlier try of it
-// arrives late.
-func (t *txn) repeat(c *coordinator, counted bool, fn func(*sarama.Broker) (sarama.KError, error)) error {
+// the wire is cut.
+func (t *txn) repeat(c *coordinator, fn func(*sarama.Broker) (sarama.KError, error)) error {
 	for try := 1; ; try++ {
 		err := c.ask(fn)
 		if err == nil || !passing(err) || try > transactionTries(t.config.Timeout) ||
 			!t.wire.Pause(backoff.After(try, transactionBackoff, transactionCeiling)) {
 			return err
 		}
-		if counted {
-			t.repeats.Add(1)
-		}
 	}
 }
 
 // initialize gets the producer a new epoch, see [produce.Init].
 func (t *txn) initialize() error {
-	return t.repeat(t.coordinator, false, func(conn *sarama.Broker) (refusal sarama.KError, err error) {
+	return t.repeat(t.coordinator, func(conn *sarama.Broker) (refusal sarama.KError, err error) {
 		t.producer, refusal, err = produce.Init(conn, &t.config.ID, t.config.Timeout)
 		return refusal, err
 	})
@@ -71,7 +65,7 @@ func (t *txn) initialize() error {
 // there. With an error it names the topic that is to blame.
 func (t *txn) addPartitions(partitions map[string][]int32) (topic string, err error) {
 	t.touched = true
-	err = t.repeat(t.coordinator, false, func(conn *sarama.Broker) (refusal sarama.KError, err error) {
+	err = t.repeat(t.coordinator, func(conn *sarama.Broker) (refusal sarama.KError, err error) {
 		response, err := conn.AddPartitionsToTxn(&sarama.AddPartitionsToTxnRequest{
 			Version: joinVersion, TransactionalID: t.config.ID,
 			ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch, TopicPartitions: partitions,
@@ -110,7 +104,7 @@ func (t *txn) addGroup() error {
 		return nil
 	}
 	t.touched = true
-	err := t.repeat(t.coordinator, true, func(conn *sarama.Broker) (sarama.KError, error) {
+	err := t.repeat(t.coordinator, func(conn *sarama.Broker) (sarama.KError, error) {
 		response, err := conn.AddOffsetsToTxn(&sarama.AddOffsetsToTxnRequest{
 			Version: offsetVersion, TransactionalID: t.config.ID,
 			ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch, GroupID: t.config.Group,
@@ -130,7 +124,7 @@ func (t *txn) commitOffset(pos Position) error {
 	offset := &sarama.PartitionOffsetMetadata{
 		Partition: checkpointPartition, Offset: int64(pos.Order), LeaderEpoch: -1, Metadata: &pos.Meta,
 	}
-	return t.repeat(t.group, true, func(conn *sarama.Broker) (sarama.KError, error) {
+	return t.repeat(t.group, func(conn *sarama.Broker) (sarama.KError, error) {
 		response, err := conn.TxnOffsetCommit(&sarama.TxnOffsetCommitRequest{
 			Version: offsetVersion, TransactionalID: t.config.ID,
 			ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch, GroupID: t.config.Group, GenerationID: -1,
@@ -152,7 +146,7 @@ func (t *txn) commitOffset(pos Position) error {
 
 // end commits or aborts what is open.
 func (t *txn) end(commit bool) error {
-	err := t.repeat(t.coordinator, true, func(conn *sarama.Broker) (sarama.KError, error) {
+	err := t.repeat(t.coordinator, func(conn *sarama.Broker) (sarama.KError, error) {
 		response, err := conn.EndTxn(&sarama.EndTxnRequest{
 			Version: endVersion, TransactionalID: t.config.ID,
 			ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch, TransactionResult: commit,

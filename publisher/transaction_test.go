@@ -139,7 +139,6 @@ func TestCommitMakesEventsAndPositionVisibleTogether(t *testing.T) {
 	transact(t, next, "a", 20, 29)
 	require.NoError(t, next.Commit(within(t), at(300)))
 	require.Equal(t, numbers(0, 29), c.committed("shop.order"), "each once, in order")
-	require.Zero(t, p.Rotations())
 	require.NoError(t, next.Err())
 }
 
@@ -312,6 +311,51 @@ func TestARotationAfterATwinsCommitStandsDown(t *testing.T) {
 	pos, _ := next.Checkpoint()
 	require.Equal(t, at(10), pos)
 	require.Equal(t, numbers(0, 9), c.committed("shop.order"))
+}
+
+// A coordinator that was deposed confirms an offset which the next one does not have: it
+// is committed again, and the relay goes on. Where the checkpoint is neither that one nor
+// the one before, somebody else has moved it.
+func TestAConfirmedPositionThatIsLostIsCommittedAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		found publisher.Position
+		err   error
+	}{"the one before": {at(10), nil}, "another": {at(7), publisher.ErrFenced}} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
+			c.checkpointTopic()
+			p := startTransactional(t, c.config(), oneSlot())
+			transact(t, p, "a", 0, 9)
+			require.NoError(t, p.Commit(within(t), at(10)))
+			c.ControlKey(int16(kmsg.OffsetFetch), func(request kmsg.Request) (kmsg.Response, error, bool) {
+				response := request.ResponseKind().(*kmsg.OffsetFetchResponse)
+				partition := kmsg.NewOffsetFetchResponseTopicPartition()
+				partition.Offset, partition.Metadata = int64(tc.found.Order), &tc.found.Meta
+				topic := kmsg.NewOffsetFetchResponseTopic()
+				topic.Topic, topic.Partitions = publisher.DefaultCheckpointTopic, []kmsg.OffsetFetchResponseTopicPartition{partition}
+				response.Topics = append(response.Topics, topic)
+				return response, nil, true
+			})
+			transact(t, p, "a", 10, 19)
+			var ends atomic.Int64
+			c.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
+				c.KeepControl()
+				ends.Add(1)
+				return nil, nil, false
+			})
+			require.NoError(t, p.Commit(within(t), at(20)), "which is known")
+			if tc.err != nil {
+				waitFor(t, p.Failed())
+				require.ErrorIs(t, p.Err(), tc.err)
+				return
+			}
+			require.EqualValues(t, 2, ends.Load())
+			transact(t, p, "a", 20, 29)
+			require.NoError(t, p.Commit(within(t), at(30)))
+			require.NoError(t, p.Err())
+			require.Equal(t, numbers(0, 29), c.committed("shop.order"))
+		})
+	}
 }
 
 // Brokers that answer nothing make Commit last for as long as the transaction

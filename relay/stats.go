@@ -32,7 +32,6 @@ type Stats struct {
 	Checkpoints     uint64 // written
 	CheckpointsLost uint64 // sessions that found no usable checkpoint in Kafka
 	Transactions    uint64 // of Kafka, committed
-	Rotations       uint64 // producers thrown away because a commit had been sent more than once
 	TopicsRemade    uint64 // topics found deleted and made anew
 
 	Delay  Histogram // from commit to acknowledgement, sampled at every acknowledgement

@@ -51,8 +51,8 @@ const (
 
 // The defects of package publisher.
 const (
-	// NoRotation goes on with a producer whose commit was sent twice.
-	NoRotation Defect = "no-rotation"
+	// OneEpoch goes on with the producer after a commit.
+	OneEpoch Defect = "one-epoch"
 	// NoCheckpoint does not see the checkpoint in Kafka, so that the relay
 	// must find out by other means how far it came.
 	NoCheckpoint Defect = "no-checkpoint"

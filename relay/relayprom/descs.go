@@ -6,7 +6,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type descs struct {
 	read, published, parked, skipped, rewound, waited                                                  *prometheus.Desc
 	letters, controls                                                                                  *prometheus.Desc
-	sessions, rewinds, checkpoints, checkpointsLost, transactions, rotations, topicsRemade, logDropped *prometheus.Desc
+	sessions, rewinds, checkpoints, checkpointsLost, transactions, topicsRemade, logDropped *prometheus.Desc
 	delay, commit, requests                                                                            *prometheus.Desc
 	lag, inFlight, queue, confirmed, ended, snapshot                                                   *prometheus.Desc
 	parkedAggregates, held, heldEvents                                                                 *prometheus.Desc
@@ -39,7 +39,6 @@ func newDescs(relay string) (d descs) {
 	d.checkpoints = desc("checkpoints_total", "Checkpoints written.")
 	d.checkpointsLost = desc("checkpoints_lost_total", "Sessions that found no usable checkpoint in Kafka and went on from relay_state.")
 	d.transactions = desc("transactions_total", "Kafka transactions committed, those that carried a checkpoint only included.")
-	d.rotations = desc("producer_rotations_total", "Producers thrown away because a commit had been sent more than once.")
 	d.topicsRemade = desc("topics_remade_total", "Topics that were found deleted and made anew: what was in them is gone.")
 	d.logDropped = desc("log_lines_dropped_total", "Log lines that were dropped because nobody read the log.")
 

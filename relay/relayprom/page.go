@@ -24,7 +24,6 @@ func (p page) show(s relay.Stats, dropped uint64) {
 	p.counter(p.checkpoints, s.Checkpoints)
 	p.counter(p.checkpointsLost, s.CheckpointsLost)
 	p.counter(p.transactions, s.Transactions)
-	p.counter(p.rotations, s.Rotations)
 	p.counter(p.topicsRemade, s.TopicsRemade)
 	p.counter(p.logDropped, dropped)
 	p.showPosition(s)

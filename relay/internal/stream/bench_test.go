@@ -96,7 +96,6 @@ func (l *countLedger) Publish(context.Context, publisher.Event) error {
 }
 func (l *countLedger) Commit(context.Context, publisher.Position) error { l.open = 0; return nil }
 func (l *countLedger) Open() (int, int64, time.Time)                    { return l.open, int64(l.open) * 1000, l.since }
-func (*countLedger) Rotations() uint64                                  { return 0 }
 func (*countLedger) Failed() <-chan struct{}                            { return nil }
 func (*countLedger) Err() error                                         { return nil }
 func (*countLedger) Close() error                                       { return nil }

@@ -20,8 +20,6 @@ type Transactional interface {
 	Commit(ctx context.Context, pos publisher.Position) error
 	// Open describes what was handed over since the last commit.
 	Open() (events int, bytes int64, since time.Time)
-	// Rotations counts producers that were thrown away for safety.
-	Rotations() uint64
 }
 
 // refresh is the longest time between two commits: Kafka forgets the offset of
@@ -41,7 +39,6 @@ type exactlyOnce struct {
 
 	idle      ledger.Idle
 	committed time.Time // when the last one was
-	rotations uint64
 
 	// Guarded by the progress's lock.
 	known  Status    // as the last commit left it
@@ -163,10 +160,6 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 	since := time.Since(m.committed)
 	m.committed = time.Now()
 	m.counts.Committed(m.events, m.committed.Sub(began), m.ledger.Reached())
-	if n := m.tx.Rotations(); n > m.rotations {
-		m.counts.Rotated(n - m.rotations)
-		m.rotations = n
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	live := m.look()

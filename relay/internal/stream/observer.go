@@ -11,7 +11,6 @@ type Observer interface {
 	Published(events int, commit time.Time)
 	// Committed: one Kafka transaction, with the events that it published.
 	Committed(events int, took time.Duration, reached time.Time)
-	Rotated(producers uint64)
 	Skipped(reason string)
 	Waited(events int)
 	Parked(events int)

@@ -366,7 +366,6 @@ func (c *tally) Committed(events int, _ time.Duration, _ time.Time) {
 	c.add(&c.transactions, 1)
 	c.add(&c.publishedEvents, events)
 }
-func (c *tally) Rotated(uint64)    {}
 func (c *tally) Waited(int)        {}
 func (c *tally) Parked(events int) { c.add(&c.parkedEvents, events) }
 func (c *tally) ParkedNow(aggregates int) {

@@ -125,7 +125,6 @@ func (l *fakeLedger) Commit(_ context.Context, pos publisher.Position) error {
 func (l *fakeLedger) Open() (int, int64, time.Time) {
 	return len(l.open), int64(len(l.open)) * 100, l.at
 }
-func (l *fakeLedger) Rotations() uint64       { return 0 }
 func (l *fakeLedger) Failed() <-chan struct{} { return nil }
 func (l *fakeLedger) Err() error              { return nil }
 func (l *fakeLedger) Close() error            { return nil }
