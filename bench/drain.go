@@ -9,47 +9,63 @@ import (
 
 	"github.com/onceward/onceward/bench/internal/procfs"
 	"github.com/onceward/onceward/bench/internal/report"
+	"github.com/onceward/onceward/bench/internal/sink"
 	"github.com/onceward/onceward/internal/process"
 )
 
-// drainLimit is how long one side may take for one backlog.
+// drainLimit is how long one side may take for a backlog, and for each million events of one.
 const drainLimit = 10 * time.Minute
 
 // hogs is how many programs want the CPU in the workload of that name.
 const hogs = 8
 
+// load is what the sides of a drain take up.
+type load struct {
+	workload string
+	events   int // of a backlog
+	each     int // events in a transaction
+	rounds   int // each with a backlog of its own
+	shape    sink.Shape
+}
+
+// load is that of a workload which is no curve.
+func (p *plan) load(workload string) load {
+	l := load{workload, p.events[workload], 1, p.rounds, sink.Usual}
+	switch workload {
+	case report.Bulk:
+		l.each = bulkTransaction
+	case report.Hogs:
+		l.rounds = min(l.rounds, p.paces)
+	}
+	return l
+}
+
 // drain measures how fast each side takes up a backlog.
-func (b *bench) drain(ctx context.Context, workload string) (err error) {
-	st, err := b.servers.open(ctx, workload)
+func (b *bench) drain(ctx context.Context, l load) (err error) {
+	st, err := b.servers.open(ctx, l.workload)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.close(ctx)) }()
-	names, sides, err := b.sides(ctx, st, workload)
+	st.shape = l.shape
+	names, sides, err := b.sides(ctx, st, l.workload)
 	if err != nil {
 		return err
 	}
-	each, rounds := 1, b.plan.rounds
-	if workload == report.Bulk {
-		each = bulkTransaction
-	}
-	if workload == report.Hogs {
-		rounds = min(rounds, b.plan.paces)
-	}
-	for round := range rounds {
-		if err := st.backlog(ctx, b.plan.events[workload], each); err != nil {
+	for round := range l.rounds {
+		if err := st.backlog(ctx, l.events, l.each); err != nil {
 			return err
 		}
 		for _, name := range turned(names, round) {
-			run, err := b.drainOne(ctx, st, workload, name, sides[name])
-			if b.leaveOut(ctx, workload, name, err) {
+			run, err := b.drainOne(ctx, st, l, name, sides[name])
+			if b.leaveOut(ctx, l.workload, name, err) {
 				names = slices.DeleteFunc(names, func(n string) bool { return n == name })
 				continue
 			}
 			if err != nil {
 				return fmt.Errorf("%s, round %d: %w", name, round+1, err)
 			}
-			run.Workload, run.Side, run.Round = workload, name, round
+			run.Workload, run.Side, run.Round = l.workload, name, round
 			b.add(run)
 		}
 	}
@@ -57,15 +73,15 @@ func (b *bench) drain(ctx context.Context, workload string) (err error) {
 }
 
 // drainOne lets a side take up what it has not had yet.
-func (b *bench) drainOne(ctx context.Context, st *stage, workload, name string, s side) (report.Run, error) {
-	ctx, cancel := context.WithTimeout(ctx, drainLimit)
+func (b *bench) drainOne(ctx context.Context, st *stage, l load, name string, s side) (report.Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, drainLimit*time.Duration(1+l.events/1_000_000))
 	defer cancel()
 	if w, ok := s.(writer); ok {
 		if err := w.catchUp(ctx, st.written); err != nil {
 			return report.Run{}, err
 		}
 	}
-	if workload == report.Hogs {
+	if l.workload == report.Hogs {
 		stop, err := startHogs(st)
 		if err != nil {
 			return report.Run{}, err
@@ -77,7 +93,7 @@ func (b *bench) drainOne(ctx context.Context, st *stage, workload, name string, 
 		return report.Run{}, err
 	}
 	if name == report.Ceiling || name == report.Reader {
-		return m.ofReader(s, b.plan.events[workload])
+		return m.ofReader(s, l.events)
 	}
 	return m.ofTopic(ctx, st, s)
 }

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceward/onceward/bench/internal/sink"
+	"github.com/onceward/onceward/internal/kafkaproxy"
 	"github.com/onceward/onceward/internal/kafkaserver"
 	"github.com/onceward/onceward/internal/pgserver"
 	"github.com/onceward/onceward/migrations"
@@ -29,6 +31,7 @@ type servers struct {
 	postgres     *pgserver.Server
 	kafka        *kafkaserver.Cluster
 	kafkaVersion string
+	network      *kafkaproxy.Network // what Kafka stands behind; nil: nothing
 	stages       int
 }
 
@@ -51,12 +54,51 @@ func startServers(ctx context.Context) (_ *servers, err error) {
 	if err != nil {
 		return s, err
 	}
-	// The broker compiles with one compiler: the other's work would be in the first minutes' figures.
-	s.kafka, err = kafkaserver.Start(ctx, kafkaserver.Options{JVM: []string{"-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"}})
-	if err != nil {
+	if s.kafka, err = startKafka(ctx, nil); err != nil {
 		return s, err
 	}
 	return s, s.install(ctx)
+}
+
+// startKafka starts a broker, which compiles with one compiler: the other's work would be in the
+// first minutes' figures.
+func startKafka(ctx context.Context, advertise func(int, string) string) (*kafkaserver.Cluster, error) {
+	return kafkaserver.Start(ctx, kafkaserver.Options{Advertise: advertise,
+		JVM: []string{"-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"}})
+}
+
+// far are the same servers with a Kafka of its own, behind a proxy. The caller calls hangUp.
+func (s *servers) far(ctx context.Context) (_ *servers, err error) {
+	f := *s
+	f.network = kafkaproxy.New()
+	var refused error
+	f.kafka, err = startKafka(ctx, func(_ int, address string) string {
+		link, err := f.network.Add(ctx, address)
+		if refused = err; err != nil {
+			return address
+		}
+		return link.Addr()
+	})
+	if err = errors.Join(refused, err); err != nil {
+		return nil, errors.Join(err, f.hangUp(ctx))
+	}
+	return &f, nil
+}
+
+// stretch makes a way to Kafka and back take a time.
+func (s *servers) stretch(way time.Duration) {
+	for _, link := range s.network.Links() {
+		link.Shape(kafkaproxy.Up, kafkaproxy.Traffic{Delay: way / 2})
+		link.Shape(kafkaproxy.Down, kafkaproxy.Traffic{Delay: way / 2})
+	}
+}
+
+// hangUp ends the Kafka of far and its proxy.
+func (s *servers) hangUp(ctx context.Context) (err error) {
+	if s.kafka != nil {
+		err = s.kafka.Stop(context.WithoutCancel(ctx))
+	}
+	return errors.Join(err, s.network.Close())
 }
 
 func (s *servers) install(ctx context.Context) error {
@@ -110,6 +152,7 @@ type stage struct {
 	servers *servers
 	name    string
 	pool    *pgxpool.Pool
+	shape   sink.Shape // of its events
 	topics  []*sink.Topic
 	inner   []*stage // of sides that need one of their own
 	written int      // events, from number 0
@@ -118,7 +161,7 @@ type stage struct {
 // open makes a stage.
 func (s *servers) open(ctx context.Context, name string) (*stage, error) {
 	s.stages++
-	st := &stage{servers: s, name: fmt.Sprintf("bench_%d_%s", s.stages, name)}
+	st := &stage{servers: s, shape: sink.Usual, name: fmt.Sprintf("bench_%d_%s", s.stages, strings.ReplaceAll(name, "-", "_"))}
 	if err := s.execute(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s", st.name, template)); err != nil {
 		return nil, fmt.Errorf("make a database: %w", err)
 	}
@@ -141,14 +184,14 @@ func (st *stage) path(name string) string { return filepath.Join(st.servers.dir,
 
 // topic makes a topic of the stage.
 func (st *stage) topic(ctx context.Context, side string) (*sink.Topic, error) {
-	t, err := sink.Create(ctx, st.servers.kafka.Addrs(), st.name+"."+side)
+	t, err := sink.Create(ctx, st.servers.kafka.Addrs(), st.name+"."+side, st.shape)
 	if err == nil {
 		st.topics = append(st.topics, t)
 	}
 	return t, err
 }
 
-// close drops slots and database: the log of what was measured goes with them.
+// close drops topics, slots and database: the log of what was measured goes with them.
 func (st *stage) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
@@ -157,7 +200,7 @@ func (st *stage) close(ctx context.Context) error {
 		errs = append(errs, inner.close(ctx))
 	}
 	for _, t := range st.topics {
-		t.Close()
+		errs = append(errs, t.Remove(ctx))
 	}
 	st.pool.Close()
 	err := until(ctx, "the slots are free", func() (bool, error) {
