@@ -118,7 +118,11 @@ func startHogs(st *stage) (stop func(), err error) {
 }
 
 // measuring watches the processes of one measurement.
-type measuring struct{ sampler *procfs.Sampler }
+type measuring struct {
+	sampler *procfs.Sampler
+	began   time.Time // when the side began to read; zero: CPU counts from the first event on
+	ended   time.Time // when it was seen to have dealt with all
+}
 
 // watch begins a measurement; the broker is there already.
 func (b *bench) watch() *measuring {
@@ -139,6 +143,10 @@ func (m *measuring) untilFinished(ctx context.Context, st *stage, s side) error 
 		}
 		return s.finished(ctx, st.written)
 	})
+	m.ended = time.Now()
+	if r, ok := s.(hasBeginning); ok && err == nil {
+		m.began, err = r.beginning()
+	}
 	return errors.Join(err, s.stop(ctx))
 }
 
@@ -166,7 +174,7 @@ func free(ctx context.Context, s side) error {
 func (m *measuring) findBackend(ctx context.Context, s side) error {
 	pid, err := s.backend(ctx)
 	if err == nil && pid != 0 {
-		m.sampler.Watch("backend", pid)
+		m.sampler.WatchNew("backend", pid)
 	}
 	return err
 }
@@ -198,11 +206,18 @@ func (m *measuring) ofTopic(ctx context.Context, st *stage, s side) (report.Run,
 	return run, nil
 }
 
-// between is what the processes spent between two times.
+// between is what the processes spent for the events that came between two times.
 func (m *measuring) between(events int, from, to time.Time) report.Run {
 	run := report.Run{Events: events, Seconds: to.Sub(from).Seconds(), CPU: make(map[string]float64)}
+	if !m.began.IsZero() {
+		from = m.began
+	}
 	for _, process := range []string{"side", "backend", "broker"} {
-		if cpu, ok := m.sampler.Between(process, from, to); ok {
+		last := to
+		if process == "backend" && !m.began.IsZero() {
+			last = m.ended // it may have been found after the last event of a short backlog, and has nothing to do then
+		}
+		if cpu, ok := m.sampler.Between(process, from, last); ok {
 			run.CPU[process] = cpu.Seconds() * 1e6 / float64(max(events, 1))
 		}
 	}

@@ -97,6 +97,25 @@ func (r *relay) alive() error {
 	}
 }
 
+// hasBeginning is a side that says when it began to read. It reads ahead: of a short backlog, most
+// of the work is done before the first event is there.
+type hasBeginning interface{ beginning() (time.Time, error) }
+
+// beginning is when the process took its slot.
+func (r *relay) beginning() (time.Time, error) {
+	text, err := os.ReadFile(r.logFile())
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the relay's log: %w", err)
+	}
+	at := taken.FindSubmatch(text)
+	if at == nil {
+		return time.Time{}, fmt.Errorf("the relay's log does not say when it took its slot%s", process.Tail(r.logFile()))
+	}
+	return time.Parse(time.RFC3339Nano, string(at[1]))
+}
+
+var taken = regexp.MustCompile(`(?m)^time=(\S+) .*"slot taken"`)
+
 func (r *relay) ready(context.Context) (bool, error) {
 	text, err := os.ReadFile(r.logFile())
 	if err != nil {
