@@ -127,7 +127,8 @@ func (b *bench) setup() {
 		report.Fact{Name: "PostgreSQL", Value: fmt.Sprintf("%d, fsync on", b.servers.postgres.Version())},
 		report.Fact{Name: "Kafka", Value: b.servers.kafkaVersion + ", one broker, 12 partitions, acks=all"},
 		report.Fact{Name: "events", Value: fmt.Sprintf("about %d B each; backlogs of %d, in bulk %d in transactions of %d, beside hogs %d, at the points of curves %d",
-			sink.PayloadBytes, p.events[report.Single], p.events[report.Bulk], bulkTransaction, p.events[report.Hogs], p.events[report.Growth])},
+			sink.PayloadBytes, p.events[report.Single], p.events[report.Bulk], bulkTransaction,
+			p.events[report.Hogs], p.events[report.Growth])},
 	)
 	if b.connect != "" {
 		b.results.Setup = append(b.results.Setup, report.Fact{Name: "Debezium", Value: connect.Debezium + " on Kafka Connect " + connect.Kafka})

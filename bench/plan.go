@@ -79,11 +79,15 @@ func parse(args []string) (plan, error) {
 // size sets what the flags may change.
 func (p *plan) size() {
 	p.rounds, p.paces, p.pace, p.calls = 9, 3, time.Minute, 5*time.Second
-	p.events = map[string]int{report.Single: 750_000, report.Bulk: 1_500_000, report.Hogs: 300_000, report.Growth: 1_000_000}
+	p.events = map[string]int{
+		report.Single: 750_000, report.Bulk: 1_500_000, report.Hogs: 300_000, report.Growth: 1_000_000,
+	}
 	p.points = fullPoints()
 	if p.quick {
 		p.rounds, p.paces, p.pace, p.calls = 3, 1, 10*time.Second, time.Second
-		p.events = map[string]int{report.Single: 60_000, report.Bulk: 100_000, report.Hogs: 100_000, report.Growth: 100_000}
+		p.events = map[string]int{
+			report.Single: 60_000, report.Bulk: 100_000, report.Hogs: 100_000, report.Growth: 100_000,
+		}
 		p.points = quickPoints()
 	}
 }
@@ -170,7 +174,8 @@ func (p *plan) planned(workload string) []string {
 		return []string{report.Tx, report.BatchOf}
 	case report.GrowthAggregates: // nothing of a transaction is by aggregate
 		return []string{report.Idempotent}
-	case report.GrowthBacklog, report.GrowthPartitions, report.GrowthTopics, report.GrowthTransaction, report.GrowthDistance:
+	case report.GrowthBacklog, report.GrowthPartitions, report.GrowthTopics, report.GrowthTransaction,
+		report.GrowthDistance:
 		return []string{report.Idempotent, report.ExactlyOnce}
 	}
 	return nil

@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/xml"
 	"fmt"
+	"maps"
 	"math"
 	"strings"
 )
@@ -169,8 +170,7 @@ func Charts(r *Results) map[string]string {
 	}
 	for _, workload := range Curves {
 		if len(r.Sides(workload)) > 0 {
-			charts[workload+"-cpu.svg"] = r.plot(workload, "CPU of the program in µs an event", Own).SVG()
-			charts[workload+"-rate.svg"] = r.plot(workload, "events/s", Rate).SVG()
+			maps.Copy(charts, r.plots(workload))
 		}
 	}
 	return charts

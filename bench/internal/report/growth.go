@@ -21,7 +21,9 @@ const (
 )
 
 // Curves are all of them, in their order.
-var Curves = []string{GrowthBacklog, GrowthClaims, GrowthPartitions, GrowthTopics, GrowthAggregates, GrowthTransaction, GrowthDistance}
+var Curves = []string{
+	GrowthBacklog, GrowthClaims, GrowthPartitions, GrowthTopics, GrowthAggregates, GrowthTransaction, GrowthDistance,
+}
 
 // Grows reports whether a workload is a curve.
 func Grows(workload string) bool { return slices.Contains(Curves, workload) }
@@ -75,17 +77,28 @@ func (r *Results) growth(p *page, workload string) {
 	}
 }
 
-// plot draws one figure of a curve, with a line for each side.
-func (r *Results) plot(workload, unit string, figure Figure) Plot {
-	plot := Plot{Title: titles[workload], Unit: unit, Axis: axes[workload], Points: r.points(workload)}
+// plots draws a curve, by the names of the files: what an event costs, and how many come.
+func (r *Results) plots(workload string) map[string]string {
+	cost := Plot{Title: titles[workload], Unit: "CPU in µs an event", Axis: axes[workload], Points: r.points(workload)}
+	rate := cost
+	rate.Unit, rate.Lines = "events/s", r.lines(workload, "", Rate)
+	cost.Lines = r.lines(workload, "", Own)
+	if workload != GrowthClaims { // whose program is all that is watched
+		cost.Lines = append(cost.Lines, r.lines(workload, " + backend + broker", Total)...)
+	}
+	return map[string]string{workload + "-cpu.svg": cost.SVG(), workload + "-rate.svg": rate.SVG()}
+}
+
+// lines are a figure of a curve, a line for each side.
+func (r *Results) lines(workload, suffix string, figure Figure) (rows []Row) {
 	for _, side := range r.Sides(workload) {
-		row := Row{Label: side}
-		for _, point := range plot.Points {
+		row := Row{Label: side + suffix}
+		for _, point := range r.points(workload) {
 			row.Values = append(row.Values, r.Median(workload, side, at(point, figure)))
 		}
-		plot.Lines = append(plot.Lines, row)
+		rows = append(rows, row)
 	}
-	return plot
+	return rows
 }
 
 // amount writes a point in thousands or millions where it has some.

@@ -186,6 +186,8 @@ func TestACurve(t *testing.T) {
 	require.Contains(t, charts, "growth-partitions-cpu.svg")
 	require.Contains(t, charts, "growth-partitions-rate.svg")
 	require.NotContains(t, charts, "growth-topics-cpu.svg")
+	require.Contains(t, charts["growth-partitions-cpu.svg"], ">idempotent + backend + broker<")
+	require.Contains(t, charts["growth-partitions-cpu.svg"], ">300<")
 }
 
 // Equal factors are equal distances, and twice the value is twice as high.

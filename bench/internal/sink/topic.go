@@ -39,7 +39,7 @@ func Create(ctx context.Context, brokers []string, name string, shape Shape) (*T
 	}
 	for _, topic := range shape.names(name) {
 		t.at[topic] = make(map[int32]int64, shape.Partitions)
-		for p := range int32(shape.Partitions) { //nolint:gosec // G115: few
+		for p := range int32(shape.Partitions) {
 			t.at[topic][p] = 0
 		}
 	}
@@ -51,7 +51,7 @@ func (t *Topic) create(ctx context.Context) error {
 	req.TimeoutMillis = 60_000
 	for _, name := range t.Shape.names(t.Name) {
 		topic := kmsg.NewCreateTopicsRequestTopic()
-		topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, int32(t.Shape.Partitions), 1 //nolint:gosec // G115: few
+		topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, int32(t.Shape.Partitions), 1
 		stamped := kmsg.NewCreateTopicsRequestTopicConfig()
 		stamped.Name, stamped.Value = "message.timestamp.type", new("LogAppendTime")
 		topic.Configs = append(topic.Configs, stamped)
