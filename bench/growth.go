@@ -42,7 +42,7 @@ const mostBacklogs = 10
 
 // grow measures a curve. Each point has a stage of its own, which is gone before the next, and
 // points take turns as sides do.
-func (b *bench) grow(ctx context.Context, workload string) (err error) {
+func grow(ctx context.Context, b *bench, workload string) (err error) {
 	if workload == report.GrowthDistance {
 		far, failed := b.servers.far(ctx)
 		if failed != nil {
@@ -55,7 +55,7 @@ func (b *bench) grow(ctx context.Context, workload string) (err error) {
 		for _, point := range turned(b.plan.points[workload], round) {
 			say("%s: %d", workload, point)
 			done := len(b.results.Runs)
-			if err := b.growTo(ctx, workload, point); err != nil {
+			if err := growTo(ctx, b, workload, point); err != nil {
 				return fmt.Errorf("at %d: %w", point, err)
 			}
 			for i := range b.results.Runs[done:] {
@@ -67,7 +67,7 @@ func (b *bench) grow(ctx context.Context, workload string) (err error) {
 }
 
 // growTo measures a point.
-func (b *bench) growTo(ctx context.Context, workload string, point int) error {
+func growTo(ctx context.Context, b *bench, workload string, point int) error {
 	switch workload {
 	case report.GrowthClaims:
 		return consume(ctx, b, workload, point)

@@ -110,7 +110,7 @@ func (b *bench) workload(ctx context.Context, workload string) error {
 		return b.pace(ctx, workload)
 	}
 	if report.Grows(workload) {
-		return b.grow(ctx, workload)
+		return grow(ctx, b, workload)
 	}
 	return b.drain(ctx, b.plan.load(workload))
 }

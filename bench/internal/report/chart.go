@@ -170,7 +170,7 @@ func Charts(r *Results) map[string]string {
 	}
 	for _, workload := range Curves {
 		if len(r.Sides(workload)) > 0 {
-			maps.Copy(charts, r.plots(workload))
+			maps.Copy(charts, curve{r, workload}.plots())
 		}
 	}
 	return charts

@@ -44,10 +44,16 @@ func at(point int, figure Figure) Figure {
 	}
 }
 
-// points lists those of a curve, the least first.
-func (r *Results) points(workload string) (points []int) {
-	for _, run := range r.Runs {
-		if run.Workload == workload {
+// curve is one of them in the results.
+type curve struct {
+	results  *Results
+	workload string
+}
+
+// points lists those that were measured, the least first.
+func (c curve) points() (points []int) {
+	for _, run := range c.results.Runs {
+		if run.Workload == c.workload {
 			points = append(points, run.Point)
 		}
 	}
@@ -55,46 +61,54 @@ func (r *Results) points(workload string) (points []int) {
 	return slices.Compact(points)
 }
 
-// growth is the table of a curve, and how much its ends differ.
-func (r *Results) growth(p *page, workload string) {
-	points := r.points(workload)
-	p.head(axes[workload], "side", "events/s, each round", "own CPU, µs an event", "backend", "broker", "records/batch", "memory, MiB")
-	for _, side := range r.Sides(workload) {
+// sides lists those that were measured.
+func (c curve) sides() []string { return c.results.Sides(c.workload) }
+
+// median is a figure of a side at a point.
+func (c curve) median(side string, point int, figure Figure) float64 {
+	return c.results.Median(c.workload, side, at(point, figure))
+}
+
+// table is the curve in figures, and how much its ends differ.
+func (c curve) table(p *page) {
+	points := c.points()
+	p.head(axes[c.workload], "side", "events/s, each round", "own CPU, µs an event", "backend", "broker", "records/batch", "memory, MiB")
+	for _, side := range c.sides() {
 		for _, point := range points {
-			median := func(figure Figure) string { return short(r.Median(workload, side, at(point, figure))) }
-			p.row(amount(point), side, list(r.Values(workload, side, at(point, Rate))), median(Own),
+			median := func(figure Figure) string { return short(c.median(side, point, figure)) }
+			p.row(amount(point), side, list(c.results.Values(c.workload, side, at(point, Rate))), median(Own),
 				median(func(run Run) float64 { return run.cpu("backend") }), median(func(run Run) float64 { return run.cpu("broker") }),
 				median(Batch), median(Memory))
 		}
 	}
 	p.line("")
 	first, last := points[0], points[len(points)-1]
-	for _, side := range r.Sides(workload) {
+	for _, side := range c.sides() {
 		times := func(figure Figure) string {
-			return short(r.Median(workload, side, at(last, figure)) / r.Median(workload, side, at(first, figure)))
+			return short(c.median(side, last, figure) / c.median(side, first, figure))
 		}
 		p.line("- %s, at %s over at %s: own CPU an event %s, events/s %s", side, amount(last), amount(first), times(Own), times(Rate))
 	}
 }
 
-// plots draws a curve, by the names of the files: what an event costs, and how many come.
-func (r *Results) plots(workload string) map[string]string {
-	cost := Plot{Title: titles[workload], Unit: "CPU in µs an event", Axis: axes[workload], Points: r.points(workload)}
+// plots draws it, by the names of the files: what an event costs, and how many come.
+func (c curve) plots() map[string]string {
+	cost := Plot{Title: titles[c.workload], Unit: "CPU in µs an event", Axis: axes[c.workload], Points: c.points()}
 	rate := cost
-	rate.Unit, rate.Lines = "events/s", r.lines(workload, "", Rate)
-	cost.Lines = r.lines(workload, "", Own)
-	if workload != GrowthClaims { // whose program is all that is watched
-		cost.Lines = append(cost.Lines, r.lines(workload, " + backend + broker", Total)...)
+	rate.Unit, rate.Lines = "events/s", c.lines("", Rate)
+	cost.Lines = c.lines("", Own)
+	if c.workload != GrowthClaims { // whose program is all that is watched
+		cost.Lines = append(cost.Lines, c.lines(" + backend + broker", Total)...)
 	}
-	return map[string]string{workload + "-cpu.svg": cost.SVG(), workload + "-rate.svg": rate.SVG()}
+	return map[string]string{c.workload + "-cpu.svg": cost.SVG(), c.workload + "-rate.svg": rate.SVG()}
 }
 
-// lines are a figure of a curve, a line for each side.
-func (r *Results) lines(workload, suffix string, figure Figure) (rows []Row) {
-	for _, side := range r.Sides(workload) {
+// lines are a figure of each side.
+func (c curve) lines(suffix string, figure Figure) (rows []Row) {
+	for _, side := range c.sides() {
 		row := Row{Label: side + suffix}
-		for _, point := range r.points(workload) {
-			row.Values = append(row.Values, r.Median(workload, side, at(point, figure)))
+		for _, point := range c.points() {
+			row.Values = append(row.Values, c.median(side, point, figure))
 		}
 		rows = append(rows, row)
 	}

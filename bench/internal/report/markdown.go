@@ -64,7 +64,7 @@ func (r *Results) Markdown(charts []string) string {
 		case workload == Enqueue || workload == Consume:
 			r.calls(p, workload)
 		case Grows(workload):
-			r.growth(p, workload)
+			curve{r, workload}.table(p)
 		default:
 			r.drains(p, workload)
 			r.ratios(p, workload)
