@@ -99,17 +99,19 @@ e2e-full: ## the same with the long forms: what is run before an issue is closed
 .PHONY: test
 test: deps lint check-generated test-unit e2e ## everything that CI runs
 
-# What bench measures: make bench QUICK=1 is a look in ten minutes; BUSY=1 is for a
-# machine that has other work; ARGS='-workloads single' and the like, bin/bench -help.
-QUICK ?=
-BUSY  ?=
-ARGS  ?=
+# What bench measures: make bench QUICK=1 is a look in ten minutes; GROWTH=1 is the curves
+# instead, what an event costs while something grows; BUSY=1 is for a machine that has other
+# work; ARGS='-workloads single' and the like, bin/bench -help.
+QUICK  ?=
+GROWTH ?=
+BUSY   ?=
+ARGS   ?=
 
 .PHONY: bench
 bench: build ## measure relay, producer and consumer beside others, an hour or two; QUICK=1: ten minutes
 	@scripts/deps.sh stack
 	$(GO) build $(BUILD) -o bin/ ./bench
-	bin/bench -relay bin/relay $(if $(QUICK),-quick) $(if $(BUSY),-busy yes) $(ARGS)
+	bin/bench -relay bin/relay $(if $(QUICK),-quick) $(if $(GROWTH),-workloads growth) $(if $(BUSY),-busy yes) $(ARGS)
 
 .PHONY: demo
 demo: ## the main job in half a minute; needs Go and make only

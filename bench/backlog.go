@@ -27,11 +27,11 @@ func (st *stage) backlog(ctx context.Context, events, each int) error {
 				FOR i IN %[1]d .. %[2]d - 1 BY %[3]d LOOP
 					INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload)
 					SELECT (stamp || '7' || lpad(to_hex(n / 65536 %% 4096), 3, '0') || '8' || lpad(to_hex(n), 15, '0'))::uuid,
-						'bench', 'order', %[4]s, 'OrderChanged', %[5]s
+						'bench', %[6]s, %[4]s, 'OrderChanged', %[5]s
 					FROM generate_series(i, least(i + %[3]d, %[2]d) - 1) n;
 					COMMIT;
 				END LOOP;
-			END $$`, st.written, st.written+events, each, sink.KeySQL("n"), sink.PayloadSQL("n")),
+			END $$`, st.written, st.written+events, each, st.shape.KeySQL("n"), sink.PayloadSQL("n"), st.shape.TypeSQL("n")),
 		"SET synchronous_commit = on",
 		"CREATE TEMP TABLE flushed ()", // a commit that waits for the disk: the log before it is there, too
 		"DROP TABLE flushed",

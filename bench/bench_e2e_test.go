@@ -24,10 +24,10 @@ func TestBench(t *testing.T) {
 	require.NoError(t, err)
 	sides, workloads := "ceiling,idempotent,exactly-once", "single,bulk,trickle,steady"
 	if os.Getenv("E2E_FULL") == "1" { // every side but Debezium, whose jars are a download
-		sides, workloads = "ceiling,reader,idempotent,again,exactly-once,polling,insert,enqueue,enqueue-many,sql,tx,sql-batch,batch", strings.Join(allWorkloads, ",")
+		sides, workloads = "ceiling,reader,idempotent,again,exactly-once,polling,insert,enqueue,enqueue-many,sql,tx,sql-batch,batch", strings.Join(append(allWorkloads, report.Growth), ",")
 	}
 	out, err := process.Run(t.Context(), process.Spec{Path: filepath.Join(dir, "bench"), Args: []string{
-		"-quick", "-busy", "no", "-events", "1200", "-rounds", "1", "-seconds", "0.5", "-sides", sides, "-workloads", workloads,
+		"-quick", "-busy", "no", "-events", "1200", "-rounds", "1", "-seconds", "0.5", "-points", "5,50", "-sides", sides, "-workloads", workloads,
 		"-relay", filepath.Join(dir, "relay"), "-out", filepath.Join(dir, "results"),
 	}})
 	require.NoError(t, err)
@@ -43,6 +43,9 @@ func TestBench(t *testing.T) {
 	require.Equal(t, lines[len(lines)-1], r.Line())
 	for _, run := range r.Runs {
 		require.Positive(t, run.Events, "%s %s", run.Workload, run.Side)
+		if report.Grows(run.Workload) {
+			require.Contains(t, []int{5, 50}, run.Point, run.Workload)
+		}
 		if run.Workload == report.Single && run.Side != report.Ceiling && run.Side != report.Reader {
 			require.Equal(t, 1200, run.Events, run.Side)
 			require.NotNil(t, run.Batch, run.Side)
@@ -50,4 +53,9 @@ func TestBench(t *testing.T) {
 		}
 	}
 	require.FileExists(t, filepath.Join(dir, "results", "single-cpu.svg"))
+	if strings.HasSuffix(workloads, report.Growth) {
+		for _, curve := range report.Curves {
+			require.FileExists(t, filepath.Join(dir, "results", curve+"-cpu.svg"))
+		}
+	}
 }

@@ -29,6 +29,7 @@
 //	polling.go     a publisher that asks the table
 //	connect.go     Debezium
 //	drain.go       single, bulk, hogs
+//	growth.go      the curves, whose points are drains, and rounds of consumer.go
 //	pace.go        trickle, steady
 //	calls.go       the rounds of the next two
 //	producer.go    Enqueue

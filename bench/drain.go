@@ -9,47 +9,63 @@ import (
 
 	"github.com/onceward/onceward/bench/internal/procfs"
 	"github.com/onceward/onceward/bench/internal/report"
+	"github.com/onceward/onceward/bench/internal/sink"
 	"github.com/onceward/onceward/internal/process"
 )
 
-// drainLimit is how long one side may take for one backlog.
+// drainLimit is how long one side may take for a backlog, and for each million events of one.
 const drainLimit = 10 * time.Minute
 
 // hogs is how many programs want the CPU in the workload of that name.
 const hogs = 8
 
+// load is what the sides of a drain take up.
+type load struct {
+	workload string
+	events   int // of a backlog
+	each     int // events in a transaction
+	rounds   int // each with a backlog of its own
+	shape    sink.Shape
+}
+
+// load is that of a workload which is no curve.
+func (p *plan) load(workload string) load {
+	l := load{workload, p.events[workload], 1, p.rounds, sink.Usual}
+	switch workload {
+	case report.Bulk:
+		l.each = bulkTransaction
+	case report.Hogs:
+		l.rounds = min(l.rounds, p.paces)
+	}
+	return l
+}
+
 // drain measures how fast each side takes up a backlog.
-func (b *bench) drain(ctx context.Context, workload string) (err error) {
-	st, err := b.servers.open(ctx, workload)
+func (b *bench) drain(ctx context.Context, l load) (err error) {
+	st, err := b.servers.open(ctx, l.workload)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.close(ctx)) }()
-	names, sides, err := b.sides(ctx, st, workload)
+	st.shape = l.shape
+	names, sides, err := b.sides(ctx, st, l.workload)
 	if err != nil {
 		return err
 	}
-	each, rounds := 1, b.plan.rounds
-	if workload == report.Bulk {
-		each = bulkTransaction
-	}
-	if workload == report.Hogs {
-		rounds = min(rounds, b.plan.paces)
-	}
-	for round := range rounds {
-		if err := st.backlog(ctx, b.plan.events[workload], each); err != nil {
+	for round := range l.rounds {
+		if err := st.backlog(ctx, l.events, l.each); err != nil {
 			return err
 		}
 		for _, name := range turned(names, round) {
-			run, err := b.drainOne(ctx, st, workload, name, sides[name])
-			if b.leaveOut(ctx, workload, name, err) {
+			run, err := b.drainOne(ctx, st, l, name, sides[name])
+			if b.leaveOut(ctx, l.workload, name, err) {
 				names = slices.DeleteFunc(names, func(n string) bool { return n == name })
 				continue
 			}
 			if err != nil {
 				return fmt.Errorf("%s, round %d: %w", name, round+1, err)
 			}
-			run.Workload, run.Side, run.Round = workload, name, round
+			run.Workload, run.Side, run.Round = l.workload, name, round
 			b.add(run)
 		}
 	}
@@ -57,15 +73,15 @@ func (b *bench) drain(ctx context.Context, workload string) (err error) {
 }
 
 // drainOne lets a side take up what it has not had yet.
-func (b *bench) drainOne(ctx context.Context, st *stage, workload, name string, s side) (report.Run, error) {
-	ctx, cancel := context.WithTimeout(ctx, drainLimit)
+func (b *bench) drainOne(ctx context.Context, st *stage, l load, name string, s side) (report.Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, drainLimit*time.Duration(1+l.events/1_000_000))
 	defer cancel()
 	if w, ok := s.(writer); ok {
 		if err := w.catchUp(ctx, st.written); err != nil {
 			return report.Run{}, err
 		}
 	}
-	if workload == report.Hogs {
+	if l.workload == report.Hogs {
 		stop, err := startHogs(st)
 		if err != nil {
 			return report.Run{}, err
@@ -77,7 +93,7 @@ func (b *bench) drainOne(ctx context.Context, st *stage, workload, name string, 
 		return report.Run{}, err
 	}
 	if name == report.Ceiling || name == report.Reader {
-		return m.ofReader(s, b.plan.events[workload])
+		return m.ofReader(s, l.events)
 	}
 	return m.ofTopic(ctx, st, s)
 }
@@ -102,7 +118,11 @@ func startHogs(st *stage) (stop func(), err error) {
 }
 
 // measuring watches the processes of one measurement.
-type measuring struct{ sampler *procfs.Sampler }
+type measuring struct {
+	sampler *procfs.Sampler
+	began   time.Time // when the side began to read; zero: CPU counts from the first event on
+	ended   time.Time // when it was seen to have dealt with all
+}
 
 // watch begins a measurement; the broker is there already.
 func (b *bench) watch() *measuring {
@@ -123,6 +143,10 @@ func (m *measuring) untilFinished(ctx context.Context, st *stage, s side) error 
 		}
 		return s.finished(ctx, st.written)
 	})
+	m.ended = time.Now()
+	if r, ok := s.(hasBeginning); ok && err == nil {
+		m.began, err = r.beginning()
+	}
 	return errors.Join(err, s.stop(ctx))
 }
 
@@ -150,7 +174,7 @@ func free(ctx context.Context, s side) error {
 func (m *measuring) findBackend(ctx context.Context, s side) error {
 	pid, err := s.backend(ctx)
 	if err == nil && pid != 0 {
-		m.sampler.Watch("backend", pid)
+		m.sampler.WatchNew("backend", pid)
 	}
 	return err
 }
@@ -182,11 +206,18 @@ func (m *measuring) ofTopic(ctx context.Context, st *stage, s side) (report.Run,
 	return run, nil
 }
 
-// between is what the processes spent between two times.
+// between is what the processes spent for the events that came between two times.
 func (m *measuring) between(events int, from, to time.Time) report.Run {
 	run := report.Run{Events: events, Seconds: to.Sub(from).Seconds(), CPU: make(map[string]float64)}
+	if !m.began.IsZero() {
+		from = m.began
+	}
 	for _, process := range []string{"side", "backend", "broker"} {
-		if cpu, ok := m.sampler.Between(process, from, to); ok {
+		last := to
+		if process == "backend" && !m.began.IsZero() {
+			last = m.ended // it may have been found after the last event of a short backlog, and has nothing to do then
+		}
+		if cpu, ok := m.sampler.Between(process, from, last); ok {
 			run.CPU[process] = cpu.Seconds() * 1e6 / float64(max(events, 1))
 		}
 	}

@@ -105,11 +105,14 @@ func (b *bench) workload(ctx context.Context, workload string) error {
 	case report.Enqueue:
 		return produce(ctx, b)
 	case report.Consume:
-		return consume(ctx, b)
+		return consume(ctx, b, workload, 0)
 	case report.Trickle, report.Steady:
 		return b.pace(ctx, workload)
 	}
-	return b.drain(ctx, workload)
+	if report.Grows(workload) {
+		return grow(ctx, b, workload)
+	}
+	return b.drain(ctx, b.plan.load(workload))
 }
 
 // setup writes down what is measured.
@@ -123,8 +126,9 @@ func (b *bench) setup() {
 		report.Fact{Name: "run", Value: fmt.Sprintf("%s, %d rounds, sides in turning order", kind, p.rounds)},
 		report.Fact{Name: "PostgreSQL", Value: fmt.Sprintf("%d, fsync on", b.servers.postgres.Version())},
 		report.Fact{Name: "Kafka", Value: b.servers.kafkaVersion + ", one broker, 12 partitions, acks=all"},
-		report.Fact{Name: "events", Value: fmt.Sprintf("about %d B each; backlogs of %d, in bulk %d in transactions of %d, beside hogs %d",
-			sink.PayloadBytes, p.events[report.Single], p.events[report.Bulk], bulkTransaction, p.events[report.Hogs])},
+		report.Fact{Name: "events", Value: fmt.Sprintf("about %d B each; backlogs of %d, in bulk %d in transactions of %d, beside hogs %d, at the points of curves %d",
+			sink.PayloadBytes, p.events[report.Single], p.events[report.Bulk], bulkTransaction,
+			p.events[report.Hogs], p.events[report.Growth])},
 	)
 	if b.connect != "" {
 		b.results.Setup = append(b.results.Setup, report.Fact{Name: "Debezium", Value: connect.Debezium + " on Kafka Connect " + connect.Kafka})

@@ -151,8 +151,8 @@ func (t *times) missing() int {
 // write commits the events at their pace. Each writer has the events of one remainder, so that
 // those of a key, which has one writer, are committed in their order. Who is late goes on at once.
 func (t *times) write(ctx context.Context, st *stage, s side, p pacing, warm int) error {
-	if sink.Keys%p.writers != 0 {
-		return fmt.Errorf("%d writers do not share %d keys", p.writers, sink.Keys)
+	if sink.Usual.Keys%p.writers != 0 {
+		return fmt.Errorf("%d writers do not share %d keys", p.writers, sink.Usual.Keys)
 	}
 	began := time.Now()
 	t.began = began.Add(time.Duration(warm) * p.every)
@@ -203,7 +203,7 @@ func enqueue(ctx context.Context, tx pgx.Tx, number int) error {
 
 func newEvent(number int) (outbox.Event, error) {
 	key, err := outbox.NewKey("bench")
-	return outbox.Event{Key: key, AggregateType: "order", AggregateID: sink.Key(number), Type: "OrderChanged",
+	return outbox.Event{Key: key, AggregateType: "order", AggregateID: sink.Usual.Key(number), Type: "OrderChanged",
 		Payload: sink.Payload(number)}, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,13 +21,14 @@ type plan struct {
 	workloads []string
 	only      []string // sides; all when empty
 	rounds    int
-	events    map[string]int // of a backlog, by workload
-	pace      time.Duration  // length of trickle and steady
-	paces     int            // rounds of them
-	calls     time.Duration  // length of each side of enqueue and consume in a round
+	events    map[string]int   // of a backlog, by workload
+	pace      time.Duration    // length of trickle and steady
+	paces     int              // rounds of them
+	calls     time.Duration    // length of each side of enqueue and consume in a round
+	points    map[string][]int // of the curves
 }
 
-// allWorkloads in their order.
+// allWorkloads in their order, but for the curves, which take hours.
 var allWorkloads = []string{
 	report.Single, report.Bulk, report.Hogs, report.Trickle, report.Steady,
 	report.Enqueue, report.Consume,
@@ -35,7 +37,7 @@ var allWorkloads = []string{
 // parse reads the flags.
 func parse(args []string) (plan, error) {
 	var p plan
-	var workloads, sides string
+	var workloads, sides, points string
 	var events, rounds int
 	var seconds float64
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -43,7 +45,9 @@ func parse(args []string) (plan, error) {
 	flags.StringVar(&p.busy, "busy", "auto", "yes: the machine has other work, judge costs and batches only; no; auto: look")
 	flags.StringVar(&p.out, "out", "bench/results/last", "folder of the results")
 	flags.StringVar(&p.relay, "relay", "bin/relay", "the relay's program")
-	flags.StringVar(&workloads, "workloads", strings.Join(allWorkloads, ","), "what to measure")
+	flags.StringVar(&workloads, "workloads", strings.Join(allWorkloads, ","),
+		"what to measure; growth is all curves, which are "+strings.Join(report.Curves, ","))
+	flags.StringVar(&points, "points", "", "points of every curve, with commas between; empty: the plan's")
 	flags.StringVar(&sides, "sides", "", "only these of the sides, with commas between; empty: all")
 	flags.IntVar(&events, "events", 0, "size of every backlog; 0: the plan's")
 	flags.IntVar(&rounds, "rounds", 0, "rounds of every workload; 0: the plan's")
@@ -53,6 +57,9 @@ func parse(args []string) (plan, error) {
 	}
 	p.size()
 	p.workloads = words(workloads)
+	if at := slices.Index(p.workloads, report.Growth); at >= 0 {
+		p.workloads = slices.Replace(p.workloads, at, at+1, report.Curves...)
+	}
 	p.only = words(sides)
 	if events > 0 {
 		for workload := range p.events {
@@ -66,17 +73,41 @@ func parse(args []string) (plan, error) {
 		p.pace = time.Duration(seconds * float64(time.Second))
 		p.calls = p.pace
 	}
-	return p, p.check(flags.Args())
+	return p, errors.Join(p.setPoints(words(points)), p.check(flags.Args()))
 }
 
 // size sets what the flags may change.
 func (p *plan) size() {
 	p.rounds, p.paces, p.pace, p.calls = 9, 3, time.Minute, 5*time.Second
-	p.events = map[string]int{report.Single: 750_000, report.Bulk: 1_500_000, report.Hogs: 300_000}
+	p.events = map[string]int{
+		report.Single: 750_000, report.Bulk: 1_500_000, report.Hogs: 300_000, report.Growth: 1_000_000,
+	}
+	p.points = fullPoints()
 	if p.quick {
 		p.rounds, p.paces, p.pace, p.calls = 3, 1, 10*time.Second, time.Second
-		p.events = map[string]int{report.Single: 60_000, report.Bulk: 100_000, report.Hogs: 100_000}
+		p.events = map[string]int{
+			report.Single: 60_000, report.Bulk: 100_000, report.Hogs: 100_000, report.Growth: 100_000,
+		}
+		p.points = quickPoints()
 	}
+}
+
+// setPoints puts given points in the place of the plan's.
+func (p *plan) setPoints(given []string) error {
+	var points []int
+	for _, word := range given {
+		point, err := strconv.Atoi(word)
+		if err != nil || point < 1 {
+			return fmt.Errorf("-points: %q is no whole number above 0", word)
+		}
+		points = append(points, point)
+	}
+	for _, curve := range report.Curves {
+		if len(points) > 0 {
+			p.points[curve] = points
+		}
+	}
+	return nil
 }
 
 func (p *plan) check(rest []string) error {
@@ -85,8 +116,8 @@ func (p *plan) check(rest []string) error {
 		errs = append(errs, fmt.Errorf("%q is no flag; -help lists them", rest[0]))
 	}
 	for _, w := range p.workloads {
-		if !slices.Contains(allWorkloads, w) {
-			errs = append(errs, fmt.Errorf("-workloads: %q is none; want some of %s", w, strings.Join(allWorkloads, ",")))
+		if !slices.Contains(allWorkloads, w) && !report.Grows(w) {
+			errs = append(errs, fmt.Errorf("-workloads: %q is none; want some of %s", w, strings.Join(append(allWorkloads, report.Growth), ",")))
 		}
 	}
 	known := p.everySide()
@@ -139,6 +170,13 @@ func (p *plan) planned(workload string) []string {
 		return []string{report.Insert, report.EnqueueOne, report.EnqueueMany}
 	case report.Consume:
 		return []string{report.SQL, report.Tx, report.SQLBatch, report.BatchOf}
+	case report.GrowthClaims:
+		return []string{report.Tx, report.BatchOf}
+	case report.GrowthAggregates: // nothing of a transaction is by aggregate
+		return []string{report.Idempotent}
+	case report.GrowthBacklog, report.GrowthPartitions, report.GrowthTopics, report.GrowthTransaction,
+		report.GrowthDistance:
+		return []string{report.Idempotent, report.ExactlyOnce}
 	}
 	return nil
 }
@@ -166,9 +204,9 @@ func (p *plan) hasDebezium() bool {
 	return false
 }
 
-// turned returns the sides in the order of a round: every other round goes backwards, so that of
-// two sides each is as often the first, and every two rounds another begins.
-func turned(sides []string, round int) []string {
+// turned returns sides or points in the order of a round: every other round goes backwards, so that
+// of two each is as often the first, and every two rounds another begins.
+func turned[T any](sides []T, round int) []T {
 	order := slices.Clone(sides)
 	if len(order) == 0 {
 		return order

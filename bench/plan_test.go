@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/bench/internal/report"
+	"github.com/onceward/onceward/bench/internal/sink"
 )
 
 func TestFlags(t *testing.T) {
@@ -24,6 +25,8 @@ func TestFlags(t *testing.T) {
 		`"slow" is none`:        {"-workloads", "slow"},
 		`"kafka" is none`:       {"-sides", "kafka"},
 		`-busy is "perhaps"`:    {"-busy", "perhaps"},
+		`"many" is no whole`:    {"-points", "1,many"},
+		`"0" is no whole`:       {"-points", "0"},
 		`flag provided but not`: {"-nothing"},
 	} {
 		_, err := parse(args)
@@ -45,6 +48,49 @@ func TestThePlansHaveTheFiguresOfTheLastLine(t *testing.T) {
 	}
 }
 
+// All curves are one word, in both plans, with points that go up; one alone is its own name.
+func TestTheCurvesOfThePlans(t *testing.T) {
+	for _, args := range [][]string{{"-workloads", "single,growth"}, {"-quick", "-workloads", "single,growth"}} {
+		p, err := parse(args)
+		require.NoError(t, err)
+		require.Equal(t, append([]string{report.Single}, report.Curves...), p.workloads)
+		for _, curve := range report.Curves {
+			require.Contains(t, p.planned(curve), map[bool]string{true: report.BatchOf, false: report.Idempotent}[curve == report.GrowthClaims])
+			require.Greater(t, len(p.points[curve]), 2, curve)
+			require.True(t, slices.IsSorted(p.points[curve]), curve)
+		}
+		require.NotContains(t, allWorkloads, report.GrowthTopics)
+	}
+	p, err := parse([]string{"-workloads", "growth-topics", "-points", "2,30", "-events", "500"})
+	require.NoError(t, err)
+	require.Equal(t, []string{report.GrowthTopics}, p.workloads)
+	require.Equal(t, []int{2, 30}, p.points[report.GrowthTopics])
+	require.Equal(t, 500, p.grown(report.GrowthTopics, 2).events)
+}
+
+// At a point of a curve one thing differs from the other points of all.
+func TestOneThingGrows(t *testing.T) {
+	p, err := parse([]string{"-quick"})
+	require.NoError(t, err)
+	base := p.grown(report.GrowthDistance, 50)
+	require.Equal(t, load{report.GrowthDistance, 100_000, bulkTransaction, 1, sink.Usual}, base)
+	for curve, change := range map[string]func(*load){
+		report.GrowthBacklog:     func(l *load) { l.events, l.rounds = 40_000, 2 },
+		report.GrowthPartitions:  func(l *load) { l.shape.Partitions = 40_000 },
+		report.GrowthTopics:      func(l *load) { l.shape.Topics, l.shape.Partitions = 40_000, 1 },
+		report.GrowthAggregates:  func(l *load) { l.shape.Keys = 40_000 },
+		report.GrowthTransaction: func(l *load) { l.each = 40_000 },
+	} {
+		want := base
+		want.workload = curve
+		change(&want)
+		require.Equal(t, want, p.grown(curve, 40_000), curve)
+	}
+	require.Equal(t, mostBacklogs, p.grown(report.GrowthBacklog, 10).rounds, "a short one is drained again and again")
+	require.Equal(t, 1, p.grown(report.GrowthBacklog, 1_000_000).rounds)
+	require.Equal(t, 2_000_000, p.grown(report.GrowthTransaction, 2_000_000).events, "it has to fit")
+}
+
 // In every round each has its turn, and no side is always before another.
 func TestSidesTakeTurns(t *testing.T) {
 	sides := []string{"a", "b", "c", "d"}
@@ -63,5 +109,5 @@ func TestSidesTakeTurns(t *testing.T) {
 		}
 	}
 	require.Equal(t, 2, before)
-	require.Empty(t, turned(nil, 3))
+	require.Empty(t, turned([]string(nil), 3))
 }

@@ -56,7 +56,7 @@ func (p *producing) insert(ctx context.Context) (int, error) {
 	err = p.in(ctx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload)
 			VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`,
-			key.UUID(), "bench", "order", sink.Key(number), "OrderChanged", sink.Payload(number))
+			key.UUID(), "bench", "order", sink.Usual.Key(number), "OrderChanged", sink.Payload(number))
 		return err
 	})
 	return 1, err

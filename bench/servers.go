@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceward/onceward/bench/internal/sink"
+	"github.com/onceward/onceward/internal/kafkaproxy"
 	"github.com/onceward/onceward/internal/kafkaserver"
 	"github.com/onceward/onceward/internal/pgserver"
 	"github.com/onceward/onceward/migrations"
@@ -29,13 +31,14 @@ type servers struct {
 	postgres     *pgserver.Server
 	kafka        *kafkaserver.Cluster
 	kafkaVersion string
+	quick        bool
+	network      *kafkaproxy.Network // what Kafka stands behind; nil: nothing
 	stages       int
 }
 
 // startServers starts both, and installs the tables of both sides in the template.
-// In a quick run the broker compiles with one compiler: the other's work would be in its figures.
 func startServers(ctx context.Context, quick bool) (_ *servers, err error) {
-	s := &servers{kafkaVersion: kafkaserver.DefaultVersion}
+	s := &servers{kafkaVersion: kafkaserver.DefaultVersion, quick: quick}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.stop(ctx))
@@ -52,15 +55,54 @@ func startServers(ctx context.Context, quick bool) (_ *servers, err error) {
 	if err != nil {
 		return s, err
 	}
-	jvm := []string{"-Xmx1g", "-XX:+UseSerialGC"}
-	if quick {
-		jvm = append(jvm, "-XX:TieredStopAtLevel=1")
-	}
-	s.kafka, err = kafkaserver.Start(ctx, kafkaserver.Options{JVM: jvm})
-	if err != nil {
+	if s.kafka, err = s.startKafka(ctx, nil); err != nil {
 		return s, err
 	}
 	return s, s.install(ctx)
+}
+
+// startKafka starts a broker. In a quick run it compiles with one compiler: the other's work
+// would be in the figures.
+func (s *servers) startKafka(ctx context.Context, advertise func(int, string) string) (*kafkaserver.Cluster, error) {
+	jvm := []string{"-Xmx1g", "-XX:+UseSerialGC"}
+	if s.quick {
+		jvm = append(jvm, "-XX:TieredStopAtLevel=1")
+	}
+	return kafkaserver.Start(ctx, kafkaserver.Options{Advertise: advertise, JVM: jvm})
+}
+
+// far are the same servers with a Kafka of its own, behind a proxy. The caller calls hangUp.
+func (s *servers) far(ctx context.Context) (_ *servers, err error) {
+	f := *s
+	f.network = kafkaproxy.New()
+	var refused error
+	f.kafka, err = s.startKafka(ctx, func(_ int, address string) string {
+		link, err := f.network.Add(ctx, address)
+		if refused = err; err != nil {
+			return address
+		}
+		return link.Addr()
+	})
+	if err = errors.Join(refused, err); err != nil {
+		return nil, errors.Join(err, f.hangUp(ctx))
+	}
+	return &f, nil
+}
+
+// stretch makes a way to Kafka and back take a time.
+func (s *servers) stretch(way time.Duration) {
+	for _, link := range s.network.Links() {
+		link.Shape(kafkaproxy.Up, kafkaproxy.Traffic{Delay: way / 2})
+		link.Shape(kafkaproxy.Down, kafkaproxy.Traffic{Delay: way / 2})
+	}
+}
+
+// hangUp ends the Kafka of far and its proxy.
+func (s *servers) hangUp(ctx context.Context) (err error) {
+	if s.kafka != nil {
+		err = s.kafka.Stop(context.WithoutCancel(ctx))
+	}
+	return errors.Join(err, s.network.Close())
 }
 
 func (s *servers) install(ctx context.Context) error {
@@ -114,6 +156,7 @@ type stage struct {
 	servers *servers
 	name    string
 	pool    *pgxpool.Pool
+	shape   sink.Shape // of its events
 	topics  []*sink.Topic
 	inner   []*stage // of sides that need one of their own
 	written int      // events, from number 0
@@ -122,7 +165,7 @@ type stage struct {
 // open makes a stage.
 func (s *servers) open(ctx context.Context, name string) (*stage, error) {
 	s.stages++
-	st := &stage{servers: s, name: fmt.Sprintf("bench_%d_%s", s.stages, name)}
+	st := &stage{servers: s, shape: sink.Usual, name: fmt.Sprintf("bench_%d_%s", s.stages, strings.ReplaceAll(name, "-", "_"))}
 	if err := s.execute(ctx, fmt.Sprintf("CREATE DATABASE %s TEMPLATE %s", st.name, template)); err != nil {
 		return nil, fmt.Errorf("make a database: %w", err)
 	}
@@ -145,14 +188,14 @@ func (st *stage) path(name string) string { return filepath.Join(st.servers.dir,
 
 // topic makes a topic of the stage.
 func (st *stage) topic(ctx context.Context, side string) (*sink.Topic, error) {
-	t, err := sink.Create(ctx, st.servers.kafka.Addrs(), st.name+"."+side)
+	t, err := sink.Create(ctx, st.servers.kafka.Addrs(), st.name+"."+side, st.shape)
 	if err == nil {
 		st.topics = append(st.topics, t)
 	}
 	return t, err
 }
 
-// close drops slots and database: the log of what was measured goes with them.
+// close drops topics, slots and database: the log of what was measured goes with them.
 func (st *stage) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
@@ -161,7 +204,7 @@ func (st *stage) close(ctx context.Context) error {
 		errs = append(errs, inner.close(ctx))
 	}
 	for _, t := range st.topics {
-		t.Close()
+		errs = append(errs, t.Remove(ctx))
 	}
 	st.pool.Close()
 	err := until(ctx, "the slots are free", func() (bool, error) {

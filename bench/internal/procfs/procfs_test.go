@@ -50,10 +50,18 @@ func TestASamplerSeesThisProcess(t *testing.T) {
 		t.Skip("there is no /proc")
 	}
 	s := Start()
+	begin := time.Now()
+	for cpu, err := time.Duration(0), error(nil); cpu == 0; cpu, err = CPU(os.Getpid()) {
+		require.NoError(t, err)
+	}
+	s.WatchNew("new", os.Getpid())
 	s.Watch("me", os.Getpid())
 	from := time.Now()
 	s.Stop()
-	_, ok := s.Between("me", from, time.Now())
+	whole, ok := s.Between("new", begin, time.Now())
+	require.True(t, ok)
+	require.Positive(t, whole, "what was spent before counts")
+	_, ok = s.Between("me", from, time.Now())
 	require.True(t, ok)
 	require.Positive(t, s.Peak("me"))
 	_, ok = s.Between("nobody", from, time.Now())

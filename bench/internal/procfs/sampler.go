@@ -65,6 +65,17 @@ func (s *Sampler) Watch(name string, pid int) {
 	s.read()
 }
 
+// WatchNew is Watch of a process that was started since the sampler was: what it has spent
+// already counts from now on.
+func (s *Sampler) WatchNew(name string, pid int) {
+	s.mu.Lock()
+	if s.watched[name] == nil {
+		s.watched[name] = &series{pid: pid, points: []point{{time.Now(), 0}}}
+	}
+	s.mu.Unlock()
+	s.read()
+}
+
 // read takes one reading of all. A process that is gone keeps its last.
 func (s *Sampler) read() {
 	s.mu.Lock()

@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/xml"
 	"fmt"
+	"maps"
 	"math"
 	"strings"
 )
@@ -48,19 +49,24 @@ func (c Chart) SVG() string {
 	}
 	height := top + len(c.Rows)*(lines*bar+gap) + gap
 	var out strings.Builder
-	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", width, height, width, height)
-	fmt.Fprintf(&out, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
-	fmt.Fprintf(&out, `<text x="10" y="22" font-size="15">%s</text>`+"\n", escaped(c.Title+", "+c.Unit))
-	x := 10
-	for i, part := range c.Parts {
-		fmt.Fprintf(&out, `<rect x="%d" y="34" width="11" height="11" fill="%s"/><text x="%d" y="44">%s</text>`+"\n", x, colour(i), x+16, escaped(part))
-		x += 30 + 7*len(part)
-	}
+	begin(&out, height, c.Title+", "+c.Unit, c.Parts)
 	for i, row := range c.Rows {
 		c.row(&out, row, top+i*(lines*bar+gap))
 	}
 	out.WriteString("</svg>\n")
 	return out.String()
+}
+
+// begin draws what is above every chart: its title and what the colours are.
+func begin(out *strings.Builder, height int, title string, parts []string) {
+	fmt.Fprintf(out, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", width, height, width, height)
+	fmt.Fprintf(out, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
+	fmt.Fprintf(out, `<text x="10" y="22" font-size="15">%s</text>`+"\n", escaped(title))
+	x := 10
+	for i, part := range parts {
+		fmt.Fprintf(out, `<rect x="%d" y="34" width="11" height="11" fill="%s"/><text x="%d" y="44">%s</text>`+"\n", x, colour(i), x+16, escaped(part))
+		x += 30 + 7*len(part)
+	}
 }
 
 // row draws one group from y on.
@@ -161,6 +167,11 @@ func Charts(r *Results) map[string]string {
 			times.Rows = append(times.Rows, Row{side, []float64{p50, p99}})
 		}
 		charts[workload+"-latency.svg"] = times.SVG()
+	}
+	for _, workload := range Curves {
+		if len(r.Sides(workload)) > 0 {
+			maps.Copy(charts, curve{r, workload}.plots())
+		}
 	}
 	return charts
 }

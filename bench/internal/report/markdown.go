@@ -33,6 +33,9 @@ var titles = map[string]string{
 	Single: "Drain a backlog, one event a transaction", Bulk: "Drain a backlog, hundreds of events a transaction",
 	Hogs: "Drain a backlog beside eight programs that want the CPU", Trickle: "One event each 20 ms",
 	Steady: "2,000 events a second", Enqueue: "The producer's side", Consume: "The consumer's side",
+	GrowthBacklog: "Growth of a backlog", GrowthClaims: "Growth of the table of claims", GrowthPartitions: "Growth in partitions",
+	GrowthTopics: "Growth in topics", GrowthAggregates: "Growth in aggregates", GrowthTransaction: "Growth of a transaction",
+	GrowthDistance: "Growth of the way to the broker",
 }
 
 // Markdown is the results as a page; charts are the files beside it.
@@ -55,11 +58,13 @@ func (r *Results) Markdown(charts []string) string {
 	}
 	for _, workload := range r.Workloads() {
 		p.line("\n## %s\n", titles[workload])
-		switch workload {
-		case Trickle, Steady:
+		switch {
+		case workload == Trickle || workload == Steady:
 			r.latencies(p, workload)
-		case Enqueue, Consume:
+		case workload == Enqueue || workload == Consume:
 			r.calls(p, workload)
+		case Grows(workload):
+			curve{r, workload}.table(p)
 		default:
 			r.drains(p, workload)
 			r.ratios(p, workload)

@@ -8,6 +8,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -139,6 +141,8 @@ func TestChartsAreXML(t *testing.T) {
 	c.Stacked, c.Log = true, false
 	charts["stacked"] = c.SVG()
 	charts["empty"] = report.Chart{}.SVG()
+	charts["no line"] = report.Plot{Title: "<&>"}.SVG()
+	charts["one point"] = report.Plot{Axis: "<&>", Points: []int{7}, Lines: []report.Row{{"<&>", []float64{math.NaN()}}}}.SVG()
 	for name, chart := range charts {
 		decoder := xml.NewDecoder(strings.NewReader(chart))
 		for {
@@ -151,6 +155,59 @@ func TestChartsAreXML(t *testing.T) {
 		require.NotContains(t, chart, "NaN", name)
 		require.NotContains(t, chart, "Inf", name)
 	}
+}
+
+// grown are a curve of three points, of which the last costs more.
+func grown() *report.Results {
+	r := new(report.Results)
+	for round := range 3 {
+		for i, point := range []int{300, 8, 50} {
+			run := drained(report.GrowthPartitions, report.Idempotent, round, 1000+round)
+			run.Point = point
+			run.CPU["side"] = []float64{15, 10, 10}[i]
+			r.Runs = append(r.Runs, run)
+		}
+	}
+	return r
+}
+
+func TestACurve(t *testing.T) {
+	r := grown()
+	page := r.Markdown(nil)
+	for _, want := range []string{
+		"## Growth in partitions\n\n| partitions | side |",
+		"| 8 | idempotent | 1000, 1001, 1002 | 10.0 | 12.0 | 3.00 | 200 | 71.0 |\n| 50 |",
+		"| 300 | idempotent | 1000, 1001, 1002 | 15.0 |",
+		"- idempotent, at 300 over at 8: own CPU an event 1.50, events/s 1.00\n",
+	} {
+		require.Contains(t, page, want)
+	}
+	charts := report.Charts(r)
+	require.Contains(t, charts, "growth-partitions-cpu.svg")
+	require.Contains(t, charts, "growth-partitions-rate.svg")
+	require.NotContains(t, charts, "growth-topics-cpu.svg")
+	require.Contains(t, charts["growth-partitions-cpu.svg"], ">idempotent + backend + broker<")
+	require.Contains(t, charts["growth-partitions-cpu.svg"], ">300<")
+}
+
+// Equal factors are equal distances, and twice the value is twice as high.
+func TestAPlotHasALogarithmicAxis(t *testing.T) {
+	chart := report.Plot{Points: []int{10, 100, 1000, 2_000_000}, Lines: []report.Row{{"a", []float64{100, 50, math.NaN(), 0}}}}.SVG()
+	var at [][2]float64
+	for _, found := range regexp.MustCompile(`<circle cx="([0-9.]+)" cy="([0-9.]+)"`).FindAllStringSubmatch(chart, -1) {
+		x, err := strconv.ParseFloat(found[1], 64)
+		require.NoError(t, err)
+		y, err := strconv.ParseFloat(found[2], 64)
+		require.NoError(t, err)
+		at = append(at, [2]float64{x, y})
+	}
+	require.Len(t, at, 3, "what is no number is not drawn")
+	bottom := at[2][1]
+	require.InDelta(t, 2*(bottom-at[1][1]), bottom-at[0][1], 0.2)
+	require.InDelta(t, (at[2][0]-at[0][0])/math.Log10(200_000), at[1][0]-at[0][0], 0.2)
+	require.Contains(t, chart, ">1 k<")
+	require.Contains(t, chart, ">2 M<")
+	require.NotContains(t, chart, "NaN")
 }
 
 func TestABarIsAsLongAsItsValue(t *testing.T) {

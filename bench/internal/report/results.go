@@ -38,11 +38,13 @@ type Fact struct {
 
 // Run is one measurement of one side. What was not measured is nil.
 type Run struct {
-	Workload string  `json:"workload"`
-	Side     string  `json:"side"`
-	Round    int     `json:"round"` // from 0
-	Events   int     `json:"events"`
-	Seconds  float64 `json:"seconds"` // from the first event to the last, at the sink
+	Workload string `json:"workload"`
+	Side     string `json:"side"`
+	Round    int    `json:"round"` // from 0
+	// Point is how far what a curve is about had grown; 0: no curve.
+	Point   int     `json:"point,omitempty"`
+	Events  int     `json:"events"`
+	Seconds float64 `json:"seconds"` // from the first event to the last, at the sink
 	// CPU is what an event cost each process, in microseconds, by its name: "side" is the side's
 	// own, "backend" the process of PostgreSQL that serves it (a walsender, but for polling),
 	// "broker" Kafka.

@@ -5,6 +5,7 @@ import "fmt"
 // Check says whether the records of a topic are what was written: every event once, those of a
 // key in order. It goes on from one reading of a topic to the next.
 type Check struct {
+	shape    Shape
 	next     map[int]int // by remainder: the number that comes next
 	seen     int
 	problems []string
@@ -13,8 +14,8 @@ type Check struct {
 // maxProblems is how many are kept; the others are counted.
 const maxProblems = 5
 
-// NewCheck returns a check of a topic whose first event has number 0.
-func NewCheck() *Check { return &Check{next: make(map[int]int, Keys)} }
+// NewCheck returns a check of topics whose first event has number 0.
+func NewCheck(shape Shape) *Check { return &Check{shape: shape, next: make(map[int]int, shape.Keys)} }
 
 // Record looks at the next record of a partition.
 func (c *Check) Record(key, value []byte) {
@@ -24,21 +25,21 @@ func (c *Check) Record(key, value []byte) {
 		c.problem(err.Error())
 		return
 	}
-	if string(key) != Key(number) {
-		c.problem(fmt.Sprintf("event %d has the key %.60q, not %q", number, key, Key(number)))
+	if string(key) != c.shape.Key(number) {
+		c.problem(fmt.Sprintf("event %d has the key %.60q, not %q", number, key, c.shape.Key(number)))
 	}
-	remainder := number % Keys
+	remainder := number % c.shape.Keys
 	want, ok := c.next[remainder]
 	if !ok {
 		want = remainder
 	}
 	switch {
 	case number < want:
-		c.problem(fmt.Sprintf("event %d of %s came again, or after a later one", number, Key(number)))
+		c.problem(fmt.Sprintf("event %d of %s came again, or after a later one", number, c.shape.Key(number)))
 	case number > want:
-		c.problem(fmt.Sprintf("event %d of %s came where %d was due", number, Key(number), want))
+		c.problem(fmt.Sprintf("event %d of %s came where %d was due", number, c.shape.Key(number), want))
 	}
-	c.next[remainder] = max(want, number+Keys)
+	c.next[remainder] = max(want, number+c.shape.Keys)
 }
 
 func (c *Check) problem(text string) {

@@ -10,7 +10,7 @@ import (
 // heard the number of each event at the moment when a consumer of committed records has it.
 // ready is called once the reader is there. It must not run beside [Topic.Read].
 func (t *Topic) Listen(ctx context.Context, ready func(), heard func(number int, at time.Time)) error {
-	ends, err := t.Ends(ctx)
+	ends, err := t.ends(ctx)
 	if err != nil {
 		return err
 	}

@@ -69,12 +69,3 @@ func Number(payload []byte) (int, error) {
 	}
 	return strconv.Atoi(string(digits))
 }
-
-// Keys is how many keys (aggregates) the events of a stage have.
-const Keys = 10_000
-
-// Key is the key of an event. Its events are those whose numbers have one remainder.
-func Key(number int) string { return "a-" + strconv.Itoa(number%Keys) }
-
-// KeySQL is an expression for the key of number n.
-func KeySQL(n string) string { return fmt.Sprintf(`'a-' || (%s %% %d)`, n, Keys) }

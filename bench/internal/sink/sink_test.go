@@ -1,6 +1,7 @@
 package sink_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"testing"
@@ -31,7 +32,7 @@ func TestPayloadsAreRead(t *testing.T) {
 // records gives a check the events of these numbers.
 func records(c *sink.Check, numbers ...int) {
 	for _, n := range numbers {
-		c.Record([]byte(sink.Key(n)), sink.Payload(n))
+		c.Record([]byte(sink.Usual.Key(n)), sink.Payload(n))
 	}
 }
 
@@ -42,13 +43,13 @@ func TestACheckFindsWhatIsNotAsItWasWritten(t *testing.T) {
 		want    string
 	}{
 		"all":          {[]int{1, 0, 2}, 3, ""},
-		"one key":      {[]int{0, sink.Keys, 2 * sink.Keys}, 3, ""},
+		"one key":      {[]int{0, sink.Usual.Keys, 2 * sink.Usual.Keys}, 3, ""},
 		"missing":      {[]int{0, 2}, 3, "it has 2 records of 3 events"},
-		"gap in a key": {[]int{0, 2 * sink.Keys}, 2, "where 10000 was due"},
+		"gap in a key": {[]int{0, 2 * sink.Usual.Keys}, 2, "where 10000 was due"},
 		"twice":        {[]int{0, 1, 0}, 3, "came again"},
-		"disorder":     {[]int{0, 2 * sink.Keys, sink.Keys}, 3, "came again, or after a later one"},
+		"disorder":     {[]int{0, 2 * sink.Usual.Keys, sink.Usual.Keys}, 3, "came again, or after a later one"},
 	} {
-		c := sink.NewCheck()
+		c := sink.NewCheck(sink.Usual)
 		records(c, test.numbers...)
 		if test.want == "" {
 			require.NoError(t, c.Complete(test.below), name)
@@ -56,34 +57,34 @@ func TestACheckFindsWhatIsNotAsItWasWritten(t *testing.T) {
 			require.ErrorContains(t, c.Complete(test.below), test.want, name)
 		}
 	}
-	c := sink.NewCheck()
+	c := sink.NewCheck(sink.Usual)
 	c.Record([]byte("a-9"), sink.Payload(1))
 	require.ErrorContains(t, c.Complete(1), "event 1 has the key")
-	c = sink.NewCheck()
+	c = sink.NewCheck(sink.Usual)
 	c.Record([]byte("a-1"), []byte("no payload"))
 	require.ErrorContains(t, c.Complete(1), "no payload of the benchmark")
 }
 
-// newTopic makes the topic events, and returns the brokers that have it.
-func newTopic(t *testing.T) (*sink.Topic, []string) {
+// newTopic makes the topic events, or those that begin so, and returns the brokers that have it.
+func newTopic(t *testing.T, shape sink.Shape) (*sink.Topic, []string) {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
-	topic, err := sink.Create(t.Context(), cluster.ListenAddrs(), "events")
+	topic, err := sink.Create(t.Context(), cluster.ListenAddrs(), "events", shape)
 	require.NoError(t, err)
-	t.Cleanup(topic.Close)
+	t.Cleanup(func() { require.NoError(t, topic.Remove(context.WithoutCancel(t.Context()))) })
 	return topic, cluster.ListenAddrs()
 }
 
 func TestATopicIsReadFromWhereItWasReadBefore(t *testing.T) {
-	topic, brokers := newTopic(t)
+	topic, brokers := newTopic(t, sink.Usual)
 	write := func(from, to int) {
 		client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DefaultProduceTopic("events"))
 		require.NoError(t, err)
 		defer client.Close()
 		for n := from; n < to; n++ {
-			require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{Key: []byte(sink.Key(n)), Value: sink.Payload(n)}).FirstErr())
+			require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{Key: []byte(sink.Usual.Key(n)), Value: sink.Payload(n)}).FirstErr())
 		}
 	}
 	write(0, 20)
@@ -97,24 +98,52 @@ func TestATopicIsReadFromWhereItWasReadBefore(t *testing.T) {
 	read, err = topic.Read(t.Context(), 25)
 	require.NoError(t, err)
 	require.Equal(t, 5, read.Records)
-	ends, err := topic.Ends(t.Context())
+	written, err := topic.Written(t.Context())
 	require.NoError(t, err)
-	require.Len(t, ends, sink.Partitions)
+	require.Equal(t, int64(25), written)
 
 	write(24, 26)
 	_, err = topic.Read(t.Context(), 26)
 	require.ErrorContains(t, err, "came again")
 }
 
+// Several topics are one reading: what they have together is all, once and in order.
+func TestSeveralTopicsAreReadAsOne(t *testing.T) {
+	shape := sink.Shape{Keys: 4, Topics: 3, Partitions: 2}
+	topic, brokers := newTopic(t, shape)
+	require.Equal(t, "events.{aggregate_type}", topic.Route())
+	require.Equal(t, "'order-' || (n % 4 % 3)", shape.TypeSQL("n"))
+	require.Equal(t, 6, shape.All())
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
+	require.NoError(t, err)
+	defer client.Close()
+	write := func(numbers ...int) {
+		for _, n := range numbers {
+			record := &kgo.Record{Topic: fmt.Sprintf("events.order-%d", n%4%3), Key: []byte(shape.Key(n)), Value: sink.Payload(n)}
+			require.NoError(t, client.ProduceSync(t.Context(), record).FirstErr())
+		}
+	}
+	write(0, 1, 2, 3, 4, 5)
+	read, err := topic.Read(t.Context(), 6)
+	require.NoError(t, err)
+	require.Equal(t, 6, read.Records)
+	written, err := topic.Written(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, int64(6), written)
+	write(6, 11)
+	_, err = topic.Read(t.Context(), 8)
+	require.ErrorContains(t, err, "event 11 of a-3 came where 7 was due")
+}
+
 func TestMarkersOfTransactionsAreNoBatches(t *testing.T) {
-	topic, brokers := newTopic(t)
+	topic, brokers := newTopic(t, sink.Usual)
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DefaultProduceTopic("events"), kgo.TransactionalID("bench"))
 	require.NoError(t, err)
 	defer client.Close()
 	for i := range 2 {
 		require.NoError(t, client.BeginTransaction())
 		for n := range 10 {
-			client.Produce(t.Context(), &kgo.Record{Key: []byte(sink.Key(i*10 + n)), Value: sink.Payload(i*10 + n)}, nil)
+			client.Produce(t.Context(), &kgo.Record{Key: []byte(sink.Usual.Key(i*10 + n)), Value: sink.Payload(i*10 + n)}, nil)
 		}
 		require.NoError(t, client.Flush(t.Context()))
 		require.NoError(t, client.EndTransaction(t.Context(), kgo.TryCommit))

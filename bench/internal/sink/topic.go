@@ -12,76 +12,128 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Partitions of every topic.
-const Partitions = 12
-
-// Topic is a topic of the benchmark, as one reads it who looks only at what is committed. Its
-// methods are called by one goroutine at a time.
+// Topic is what a side writes, a topic or as many as its shape has, as one reads it who looks only at
+// what is committed. Its methods are called by one goroutine at a time.
 type Topic struct {
-	Name    string
+	Name    string // of the topic, or what the names of all begin with
+	Shape   Shape
 	brokers []string
 	client  *kgo.Client
-	at      map[int32]int64 // what Read begins with
+	at      offsets // what Read begins with
 	check   *Check
 }
 
+// offsets are those of all partitions, by topic.
+type offsets map[string]map[int32]int64
+
 // Create makes a topic whose records carry the broker's time, when it appended them.
-func Create(ctx context.Context, brokers []string, name string) (*Topic, error) {
+func Create(ctx context.Context, brokers []string, name string, shape Shape) (*Topic, error) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
 	if err != nil {
 		return nil, fmt.Errorf("connect to Kafka: %w", err)
 	}
-	t := &Topic{Name: name, brokers: brokers, client: client, at: make(map[int32]int64), check: NewCheck()}
+	t := &Topic{Name: name, Shape: shape, brokers: brokers, client: client, at: make(offsets), check: NewCheck(shape)}
 	if err := t.create(ctx); err != nil {
 		client.Close()
 		return nil, fmt.Errorf("create topic %s: %w", name, err)
 	}
-	for p := range int32(Partitions) {
-		t.at[p] = 0
+	for _, topic := range shape.names(name) {
+		t.at[topic] = make(map[int32]int64, shape.Partitions)
+		for p := range int32(shape.Partitions) {
+			t.at[topic][p] = 0
+		}
 	}
 	return t, nil
 }
 
 func (t *Topic) create(ctx context.Context) error {
-	topic := kmsg.NewCreateTopicsRequestTopic()
-	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = t.Name, Partitions, 1
-	stamped := kmsg.NewCreateTopicsRequestTopicConfig()
-	stamped.Name, stamped.Value = "message.timestamp.type", new("LogAppendTime")
-	topic.Configs = append(topic.Configs, stamped)
 	req := kmsg.NewPtrCreateTopicsRequest()
-	req.Topics, req.TimeoutMillis = append(req.Topics, topic), 30_000
+	req.TimeoutMillis = 60_000
+	for _, name := range t.Shape.names(t.Name) {
+		topic := kmsg.NewCreateTopicsRequestTopic()
+		topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, int32(t.Shape.Partitions), 1
+		stamped := kmsg.NewCreateTopicsRequestTopicConfig()
+		stamped.Name, stamped.Value = "message.timestamp.type", new("LogAppendTime")
+		topic.Configs = append(topic.Configs, stamped)
+		req.Topics = append(req.Topics, topic)
+	}
 	resp, err := req.RequestWith(ctx, t.client)
 	if err != nil {
 		return err
 	}
-	return kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+	for _, topic := range resp.Topics {
+		err = errors.Join(err, kerr.ErrorForCode(topic.ErrorCode))
+	}
+	return err
 }
 
-// Close ends the connection.
-func (t *Topic) Close() { t.client.Close() }
-
-// Ends returns the end of what is committed of each partition.
-func (t *Topic) Ends(ctx context.Context) (map[int32]int64, error) {
-	asked := kmsg.NewListOffsetsRequestTopic()
-	asked.Topic = t.Name
-	for p := range int32(Partitions) {
-		partition := kmsg.NewListOffsetsRequestTopicPartition()
-		partition.Partition, partition.Timestamp = p, -1
-		asked.Partitions = append(asked.Partitions, partition)
+// Route is what a relay's route has for its topic.
+func (t *Topic) Route() string {
+	if t.Shape.Topics == 0 {
+		return t.Name
 	}
+	return t.Name + ".{aggregate_type}"
+}
+
+// Remove deletes what was written, and ends the connection.
+func (t *Topic) Remove(ctx context.Context) error {
+	defer t.client.Close()
+	req := kmsg.NewPtrDeleteTopicsRequest()
+	req.TimeoutMillis = 60_000
+	for _, name := range t.Shape.names(t.Name) {
+		topic := kmsg.NewDeleteTopicsRequestTopic()
+		topic.Topic = &name
+		req.Topics, req.TopicNames = append(req.Topics, topic), append(req.TopicNames, name)
+	}
+	resp, err := req.RequestWith(ctx, t.client)
+	if err != nil {
+		return fmt.Errorf("delete topic %s: %w", t.Name, err)
+	}
+	for _, topic := range resp.Topics {
+		if err := kerr.ErrorForCode(topic.ErrorCode); err != nil {
+			return fmt.Errorf("delete topic %s: %w", t.Name, err)
+		}
+	}
+	return nil
+}
+
+// Written is how many records are committed; markers of transactions count, too.
+func (t *Topic) Written(ctx context.Context) (sum int64, err error) {
+	ends, err := t.ends(ctx)
+	for _, partitions := range ends {
+		for _, end := range partitions {
+			sum += end
+		}
+	}
+	return sum, err
+}
+
+// ends returns the end of what is committed of each partition.
+func (t *Topic) ends(ctx context.Context) (offsets, error) {
 	req := kmsg.NewPtrListOffsetsRequest()
-	req.IsolationLevel, req.Topics = 1, append(req.Topics, asked)
+	req.IsolationLevel = 1
+	for topic, partitions := range t.at {
+		asked := kmsg.NewListOffsetsRequestTopic()
+		asked.Topic = topic
+		for p := range partitions {
+			partition := kmsg.NewListOffsetsRequestTopicPartition()
+			partition.Partition, partition.Timestamp = p, -1
+			asked.Partitions = append(asked.Partitions, partition)
+		}
+		req.Topics = append(req.Topics, asked)
+	}
 	resp, err := req.RequestWith(ctx, t.client)
 	if err != nil {
 		return nil, fmt.Errorf("read the ends of topic %s: %w", t.Name, err)
 	}
-	ends := make(map[int32]int64, Partitions)
+	ends := make(offsets, len(t.at))
 	for _, topic := range resp.Topics {
+		ends[topic.Topic] = make(map[int32]int64, len(topic.Partitions))
 		for _, p := range topic.Partitions {
 			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				return nil, fmt.Errorf("read the end of topic %s, partition %d: %w", t.Name, p.Partition, err)
+				return nil, fmt.Errorf("read the end of topic %s, partition %d: %w", topic.Topic, p.Partition, err)
 			}
-			ends[p.Partition] = p.Offset
+			ends[topic.Topic][p.Partition] = p.Offset
 		}
 	}
 	return ends, nil
@@ -109,7 +161,7 @@ const silence = time.Minute
 // Read reads from where the last one ended to the present end of what is committed. below is the
 // number of the first event that is not there yet: whatever else the topic holds is an error.
 func (t *Topic) Read(ctx context.Context, below int) (Reading, error) {
-	ends, err := t.Ends(ctx)
+	ends, err := t.ends(ctx)
 	if err != nil {
 		return Reading{}, err
 	}
@@ -134,21 +186,23 @@ func (t *Topic) Read(ctx context.Context, below int) (Reading, error) {
 }
 
 // before reports whether something is left to read.
-func (t *Topic) before(ends map[int32]int64) bool {
-	for p, end := range ends {
-		if t.at[p] < end {
-			return true
+func (t *Topic) before(ends offsets) bool {
+	for topic, partitions := range ends {
+		for p, end := range partitions {
+			if t.at[topic][p] < end {
+				return true
+			}
 		}
 	}
 	return false
 }
 
-func (t *Topic) take(fetches kgo.Fetches, ends map[int32]int64, read *Reading) {
+func (t *Topic) take(fetches kgo.Fetches, ends offsets, read *Reading) {
 	for r := range fetches.RecordsAll() {
-		if r.Offset >= ends[r.Partition] {
+		if r.Offset >= ends[r.Topic][r.Partition] {
 			continue
 		}
-		t.at[r.Partition] = r.Offset + 1
+		t.at[r.Topic][r.Partition] = r.Offset + 1
 		if r.Attrs.IsControl() {
 			read.Batches-- // a marker is a batch of its own
 			continue
@@ -166,13 +220,16 @@ func (t *Topic) take(fetches kgo.Fetches, ends map[int32]int64, read *Reading) {
 
 // consumer reads from where the last reading ended.
 func (t *Topic) consumer(more ...kgo.Opt) (*kgo.Client, error) {
-	from := make(map[int32]kgo.Offset, Partitions)
-	for p, at := range t.at {
-		from[p] = kgo.NewOffset().At(at)
+	from := make(map[string]map[int32]kgo.Offset, len(t.at))
+	for topic, partitions := range t.at {
+		from[topic] = make(map[int32]kgo.Offset, len(partitions))
+		for p, at := range partitions {
+			from[topic][p] = kgo.NewOffset().At(at)
+		}
 	}
 	options := append([]kgo.Opt{
 		kgo.SeedBrokers(t.brokers...),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{t.Name: from}),
+		kgo.ConsumePartitions(from),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 	}, more...)
 	client, err := kgo.NewClient(options...)
