@@ -299,8 +299,10 @@ func TestLastAttempt(t *testing.T) {
 	} {
 		p, _ := scriptedProcessor(t, map[string]answer{"CountAttempt": {columns: []uint32{pgtype.Int4OID}, rows: [][]string{{c.counted}}}})
 		p.retry.MaxAttempts = c.limit
-		attempts, last, err := p.attempts.failure(t.Context(), p.open(t), p.newItem(eventAt(t, time.Now())), c.cause)
+		failed := &HandlerError{Err: c.cause}
+		attempts, last, err := p.attempts.failure(t.Context(), p.open(t), p.newItem(eventAt(t, time.Now())), failed)
 		require.NoError(t, err)
+		require.Equal(t, c.counted, strconv.Itoa(int(failed.Attempts)), "what the log of a member says")
 		require.Equal(t, c.last, last, "%+v", c)
 		require.Equal(t, c.counted, strconv.Itoa(int(attempts)))
 	}

@@ -64,6 +64,9 @@ var (
 // the claim too.
 type HandlerError struct {
 	Err error
+	// Attempts are the failures of the event's handler so far, this one included, as the database counts them for all
+	// members: what [Retry].MaxAttempts bounds. 0: it was not counted.
+	Attempts int32
 }
 
 // Error implements error.

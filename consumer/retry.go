@@ -31,26 +31,22 @@ const cameBackTimeout = 5 * time.Second
 // startSlack is what a redrive may take beside its handler, whose time is bounded.
 const startSlack = time.Minute
 
-// Retry says when an event whose handler fails is given up: it becomes a dead
-// letter with the reason "handler", its claim says dead, and the message is
-// [DeadLettered]. Failures of infrastructure do not count, see
-// [IsInfrastructure], but for one: when the transaction of an event has broken more
-// than five times in a row while its handler ran, or as it was committed, and this
-// process has finished other events in between, each further time is a failure of
-// the handler. What makes the server crash, or a pooler end the session, would be
-// tried for ever else; in an outage nothing is finished. The failures of events without a Source are returned for
-// ever, and counted by who calls [CountFailure] only.
+// Retry says when an event whose handler fails is given up: it becomes a dead letter with the reason "handler", its
+// claim says dead, and the message is [DeadLettered]. Failures of infrastructure do not count, see
+// [IsInfrastructure], but for one: when the transaction of an event has broken more than five times in a row while its
+// handler ran, or as it was committed, and this process has finished other events in between, each further time is a
+// failure of the handler. What makes the server crash, or a pooler end the session, would be tried for ever else; in an
+// outage nothing is finished. The failures of events without a Source are returned for ever, and counted by who calls
+// [CountFailure] only.
 type Retry struct {
-	// MaxAttempts is how many failures of the handler an event may have, through
-	// restarts and on whichever member of the group. Default
-	// 20; negative: no limit.
+	// MaxAttempts is how many failures of the handler an event may have, through restarts and on whichever member of the
+	// group. Default 20; negative: no limit.
 	MaxAttempts int
 	// Permanent reports that no further attempt can mend a handler's error, in
 	// addition to those marked by [DeadLetter]. May be nil. It must be safe for
 	// concurrent use.
 	Permanent func(err error) bool
-	// OnLetter says what becomes of the events behind one that became a dead
-	// letter, whatever for. Default [LetterGoOn].
+	// OnLetter says what becomes of the events behind one that became a dead letter, whatever for. Default [LetterGoOn].
 	OnLetter LetterPolicy
 }
 
@@ -84,25 +80,26 @@ type attempts struct {
 	cameBack sync.Map // of events whose start is counted although their handling came back: how often
 }
 
-// failure counts one failure and reports whether it was the last.
-func (a *attempts) failure(ctx context.Context, tx pgx.Tx, it *item, cause error) (attempts int32, last bool,
-	err error) {
+// failure counts one failure, which it tells how many there are, and reports whether it was the last.
+func (a *attempts) failure(ctx context.Context, tx pgx.Tx, it *item, cause error) (times int32, last bool, err error) {
 	keep := attemptsKept
 	if it.content && it.tries == it.id { // of no record
 		keep = min(keep, 2*a.windows.windowOf(it.ev.Type))
 	}
-	attempts, err = consumerdb.New(tx).CountAttempt(ctx, consumerdb.CountAttemptParams{
+	times, err = consumerdb.New(tx).CountAttempt(ctx, consumerdb.CountAttemptParams{
 		EventID: it.tries, ConsumerGroup: a.group, LastError: errorText(cause), Keep: consumerdb.Interval(keep),
 	})
 	if err != nil {
 		return 0, false, fmt.Errorf("count attempt: %w", err)
 	}
-	limit := a.retry.MaxAttempts
+	if failed := (*HandlerError)(nil); errors.As(cause, &failed) {
+		failed.Attempts = times
+	}
 	permanent, err := a.retry.permanent(cause)
 	if err != nil {
 		a.log.ErrorContext(ctx, "Retry.Permanent panicked, or ended its goroutine; the error counts as one that may pass", "event", it.ev.Key.String(), "error", err)
 	}
-	return attempts, limit >= 0 && int(attempts) >= limit || permanent, nil
+	return times, permanent || a.retry.MaxAttempts >= 0 && int(times) >= a.retry.MaxAttempts, nil
 }
 
 // start counts that the handling of an event begins, and returns how often it

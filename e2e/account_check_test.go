@@ -121,6 +121,7 @@ func (a *accounting) look() {
 	clear(a.said)
 	a.ordered(report)
 	a.heard(report)
+	a.profiled()
 	a.found = append(a.found, a.nemesis.found...)
 	a.nemesis.found = nil
 }

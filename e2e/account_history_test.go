@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -189,10 +190,7 @@ func (a *accounting) ends() (ends map[string]map[int32]int64, ok bool) {
 		if kind != "order" && !a.made[kind] {
 			continue
 		}
-		wide := map[string]int32{"order": a.partitions, "wide": a.wide}[kind]
-		if wide == 0 {
-			wide = mixedPartitions
-		}
+		wide := cmp.Or(map[string]int32{"order": a.partitions, "wide": a.wide}[kind], a.widths[kind])
 		topic := kmsg.NewListOffsetsRequestTopic()
 		topic.Topic = a.topicOf(kind)
 		for p := range wide {

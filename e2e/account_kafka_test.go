@@ -31,16 +31,22 @@ func (a *accounting) asks(request kmsg.Request, code func(kmsg.Response) int16) 
 }
 
 // makeTopic makes the topic of an aggregate type; false: it is there, or the
-// broker is not.
+// broker is not. One that was removed may have fewer partitions than before.
 func (a *accounting) makeTopic(kind string) bool {
 	topic := kmsg.NewCreateTopicsRequestTopic()
 	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = a.topicOf(kind), mixedPartitions, 1
+	if a.read.lives[topic.Topic] > 0 {
+		topic.NumPartitions = 1 + int32(a.random.IntN(mixedPartitions))
+	}
 	request := kmsg.NewPtrCreateTopicsRequest()
 	request.Topics = append(request.Topics, topic)
 	if a.asks(request, func(r kmsg.Response) int16 { return r.(*kmsg.CreateTopicsResponse).Topics[0].ErrorCode }) != nil {
 		return false
 	}
-	a.made[kind] = true
+	a.made[kind], a.widths[kind] = true, topic.NumPartitions
+	if topic.NumPartitions < mixedPartitions {
+		a.nemesis.note(step{at: time.Since(a.nemesis.began), pack: topicShrunk})
+	}
 	return true
 }
 

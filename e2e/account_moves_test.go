@@ -51,6 +51,8 @@ const (
 	statusWatched        pack = "status watched and interrupted"
 	eventAwaited         pack = "event awaited"
 	topicsCreated        pack = "topics created by outboxctl"
+	topicsCreatedOnce    pack = "topics create asked in exactly-once mode"
+	profilesToggled      pack = "profiles served or not"
 	typoRetired          pack = "relay of a wrong name halted and retired"
 	// Changes of the environment.
 	topicMade          pack = "topic made"
@@ -73,6 +75,12 @@ const (
 	storageRestored    pack = "snapshot of the storage restored"
 	standbyMade        pack = "standby made"
 	standbyPromoted    pack = "standby promoted"
+	topicShrunk        pack = "topic made anew with fewer partitions"
+	maintenanceLed     pack = "maintenance led to another database"
+	databaseCopied     pack = "database copied beside itself, with a relay"
+	slotStolen         pack = "slot taken by a stranger"
+	roleStripped       pack = "relay's role stripped and mended"
+	kafkaHung          pack = "Kafka hung for one relay"
 	// Users' mistakes.
 	badRow          pack = "row with a bad key"
 	impossibleTopic pack = "row of an impossible topic"
@@ -102,6 +110,8 @@ func (a *accounting) moves() map[pack]func(step) bool {
 		largeCommitMet:    func(s step) bool { return a.commitLarge(s) && a.nemesis.terminateRelay(s) },
 		publicationRemade: a.remakePublication, publicationToggled: a.togglePublication, slotDropped: a.dropSlot, slotAdvanced: a.advanceSlot,
 		producerBound: a.bindProducer, systemAdopted: a.adoptSystem, kafkaAdopted: a.adoptKafka, leafUnlogged: a.unlogLeaf, leafFilled: a.fillLeaf, secondRelay: a.beginSecond,
+		profilesToggled: a.toggleProfiles, maintenanceLed: a.leadMaintenanceElsewhere, databaseCopied: a.copyBeside, slotStolen: a.takeSlot,
+		roleStripped: a.stripRole, kafkaHung: a.hangForOne,
 		storageSaved: a.saveStorage, storageRestored: a.restoreStorage, standbyMade: a.makeStandby, standbyPromoted: a.promoteStandby,
 	}
 }
@@ -114,10 +124,15 @@ func (a *accounting) kind(s step) string { return kindsThere[s.target%uint64(len
 func (a *accounting) ctl(args ...string) (string, int) { return a.ctlAs(a.dsn(operatorLogin), args...) }
 
 func (a *accounting) ctlAs(dsn string, args ...string) (string, int) {
+	return a.ctlIn([]string{"OUTBOXCTL_DSN=" + dsn}, args...)
+}
+
+// ctlIn runs outboxctl in an environment of its own.
+func (a *accounting) ctlIn(env []string, args ...string) (string, int) {
 	ctx, cancel := context.WithTimeout(a.t.Context(), 30*time.Second)
 	defer cancel()
 	out, err := process.Run(ctx, process.Spec{
-		Path: outboxctlBinary(a.t), Args: args, Env: []string{"OUTBOXCTL_DSN=" + dsn, "OUTBOXCTL_INSECURE=true"},
+		Path: outboxctlBinary(a.t), Args: args, Env: append(env, "OUTBOXCTL_INSECURE=true"),
 	})
 	var exit *exec.ExitError
 	switch {

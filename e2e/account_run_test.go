@@ -54,11 +54,12 @@ type accounting struct {
 	nemesis *nemesis
 	load    *mixedLoad
 	bag     []pack
-	policy  string          // for gaps: repair, or ask, and then calm decides
-	start   string          // of a relay that finds rows: all or now
-	kafka   *kgo.Client     // past the faults
-	wide    int32           // partitions of the topic that grows
-	made    map[string]bool // kinds whose topics are there, listed by the broker yet or not
+	policy  string           // for gaps: repair, or ask, and then calm decides
+	start   string           // of a relay that finds rows: all or now
+	kafka   *kgo.Client      // past the faults
+	wide    int32            // partitions of the topic that grows
+	made    map[string]bool  // kinds whose topics are there, listed by the broker yet or not
+	widths  map[string]int32 // their partitions, as they were made
 
 	rows     map[string]accountRow // every committed row that was seen, by key
 	dropped  map[string]bool       // of them, those that retention has taken
@@ -81,7 +82,7 @@ type accounting struct {
 func newAccounting(t *testing.T, mode string, seed uint64, defect string) *accounting {
 	a := &accounting{
 		mode: mode, random: rand.New(rand.NewPCG(seed, 0xacc0)),
-		rows: map[string]accountRow{}, dropped: map[string]bool{}, loose: map[string]bool{}, again: map[string]bool{}, read: newArchive(), wide: mixedPartitions, made: map[string]bool{}, fates: map[string]string{}, said: map[string]string{}, madeDays: map[string]bool{},
+		rows: map[string]accountRow{}, dropped: map[string]bool{}, loose: map[string]bool{}, again: map[string]bool{}, read: newArchive(), wide: mixedPartitions, made: map[string]bool{}, widths: map[string]int32{}, fates: map[string]string{}, said: map[string]string{}, madeDays: map[string]bool{},
 	}
 	a.lost, a.ghosts, a.causes = map[string]int{}, map[string]bool{}, map[string]string{}
 	a.arena = newArenaOn(t, accountServer(t, &a.histories, versions[seed%2]), 1, 6)

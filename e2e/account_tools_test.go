@@ -83,18 +83,28 @@ func (a *accounting) createTopics(step) bool {
 	if len(a.nemesis.undos) > 0 || a.cluster() == "" {
 		return false
 	}
-	out, code := a.ctl("topics", "create", "--config", a.relays[0].config, "--output", "json")
+	out, code := a.ctlIn([]string{"ONCEWARD_KAFKA_MODE=" + a.mode}, "topics", "create", "--config", a.relays[0].config, "--output", "json")
 	if code != 0 && code != 3 { // 3: some rows lead to names that no topic can have
 		return false
 	}
-	var report struct{ Made []string }
+	var report struct {
+		Made       []string
+		Partitions int32
+		Checkpoint string
+	}
 	require.NoError(a.t, json.Unmarshal([]byte(out), &report), out)
+	if report.Checkpoint != "" {
+		a.violated("topics create says that it made %s, which relays in exactly-once mode use: %s", report.Checkpoint, out)
+	}
 	for _, topic := range report.Made {
 		kind := strings.TrimPrefix(topic, a.name+".")
 		if a.makeTopic(kind) {
 			a.found = append(a.found, violation{accountTrue, fmt.Sprintf("topics create says that it made %s, which was not there", topic)})
 		}
-		a.made[kind] = true
+		a.made[kind], a.widths[kind] = true, report.Partitions
+	}
+	if a.mode == "exactly-once" {
+		a.nemesis.note(step{at: time.Since(a.nemesis.began), pack: topicsCreatedOnce})
 	}
 	return len(report.Made) > 0
 }

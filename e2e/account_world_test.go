@@ -204,9 +204,16 @@ func (a *accounting) beginSecond(s step) bool {
 // startStaying starts a relay of another name through the faults of the network, which stays
 // when it halts.
 func (a *accounting) startStaying(name string, more ...string) *relayProcess {
+	r := a.staying(a.name, name, more...)
+	r.start()
+	return r
+}
+
+// staying makes such a relay, of some database, that is not started.
+func (a *accounting) staying(database, name string, more ...string) *relayProcess {
 	dsn, err := url.Parse(a.dsn(relayLogin))
 	require.NoError(a.t, err)
-	dsn.Host = a.postgres.Addr()
+	dsn.Host, dsn.Path = a.postgres.Addr(), "/"+database
 	path := filepath.Join(a.t.TempDir(), "relay.yaml")
 	require.NoError(a.t, os.WriteFile(path, fmt.Appendf(nil, `name: %s
 postgres: {dsn: "%s", insecure: true}
@@ -217,7 +224,6 @@ stop_grace: 2s
 `, name, dsn, strings.Join(a.brokers, `", "`), strings.Join(more, "\n")), 0o600))
 	r := a.newRelay(path, "")
 	r.env = slices.DeleteFunc(r.env, func(s string) bool { return s == exitOnHalt })
-	r.start()
 	return r
 }
 

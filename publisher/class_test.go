@@ -31,7 +31,7 @@ func TestClasses(t *testing.T) {
 			sarama.ErrUnknownTopicOrPartition, sarama.ErrInvalidTopic, sarama.ErrInvalidPartition, sarama.ErrTopicAuthorizationFailed,
 			sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge, sarama.ErrInvalidTimestamp,
 		},
-		classRecord: {sarama.ErrInvalidRecord, sarama.ErrUnsupportedForMessageFormat},
+		classRecord: {sarama.ErrInvalidRecord, sarama.ErrUnsupportedForMessageFormat, sarama.ErrPolicyViolation},
 		classRelay: {
 			sarama.ErrClusterAuthorizationFailed, sarama.ErrTransactionalIDAuthorizationFailed, sarama.ErrGroupAuthorizationFailed,
 			sarama.ErrSASLAuthenticationFailed, sarama.ErrUnsupportedSASLMechanism, sarama.ErrIllegalSASLState, sarama.ErrSecurityDisabled,

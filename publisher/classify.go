@@ -32,7 +32,7 @@ const (
 type kind struct {
 	class  errorClass
 	errors []error
-	advice string // {max} stands for max_message_bytes
+	advice string // {max} stands for max_message_bytes, {server} for a broker
 }
 
 var kinds = []kind{
@@ -54,8 +54,8 @@ var kinds = []kind{
 	},
 	{
 		classRecord,
-		[]error{sarama.ErrInvalidRecord, sarama.ErrUnsupportedForMessageFormat},
-		"the broker's validation refused a record; see the topic's settings (cleanup.policy) and the broker's log",
+		[]error{sarama.ErrInvalidRecord, sarama.ErrUnsupportedForMessageFormat, sarama.ErrPolicyViolation},
+		"the broker's validation refused a record; see the topic's settings (cleanup.policy), a policy of the brokers, and the broker's log",
 	},
 	{
 		classRoute, // the relay stamps all records by its own clock
@@ -93,7 +93,7 @@ var kinds = []kind{
 	{
 		classTransient,
 		[]error{sarama.ErrConcurrentTransactions},
-		"the transaction before has not ended for longer than the retries last; look at the leaders of the partitions it wrote to with kafka-topics.sh --describe",
+		"the transaction before has not ended for longer than the retries last; look at the leaders of the partitions it wrote to with `kafka-topics.sh --bootstrap-server {server} --describe`",
 	},
 	{
 		classTransient,
@@ -104,7 +104,18 @@ var kinds = []kind{
 			sarama.ErrReplicaNotAvailable, sarama.ErrFencedLeaderEpoch, sarama.ErrUnknownLeaderEpoch,
 			sarama.ErrLogDirNotFound,
 		},
-		"the partition could not be written for longer than the retries last; look at its leader and in-sync replicas with kafka-topics.sh --describe",
+		"the partition cannot be written for now; look at its leader and in-sync replicas with `kafka-topics.sh --bootstrap-server {server} --describe`",
+	},
+	{
+		classTransient,
+		[]error{sarama.ErrInvalidMessage},
+		"the checksum of what arrives is wrong: something between the relay and the broker alters bytes, the memory of one of them is bad, " +
+			"or the broker does not know kafka.compression; see the broker's log",
+	},
+	{
+		classTransient,
+		[]error{sarama.ErrUnknown},
+		"the broker failed and does not say at what; its log does. A topic to which it happens twice in a row rests, and others go on",
 	},
 }
 
@@ -139,8 +150,8 @@ func kindOf(err error) kind {
 func classify(err error) errorClass { return kindOf(err).class }
 
 // advise returns what to do about an error of the producer. It is pure.
-func advise(err error, maxMessageBytes int) string {
-	return strings.ReplaceAll(kindOf(err).advice, "{max}", strconv.Itoa(maxMessageBytes))
+func advise(err error, s *settings) string {
+	return strings.NewReplacer("{max}", strconv.Itoa(s.MaxMessageBytes), "{server}", s.Brokers[0]).Replace(kindOf(err).advice)
 }
 
 // explain turns what a record, or the batch that it is the first of, was given up
@@ -149,7 +160,7 @@ func advise(err error, maxMessageBytes int) string {
 func explain(r *pending, cause error, s *settings) error {
 	topic := r.topic.name
 	err := fmt.Errorf("%w: publish to topic %q partition %d: %w: %s",
-		ErrFailed, topic, r.Partition, cause, advise(cause, s.MaxMessageBytes))
+		ErrFailed, topic, r.Partition, cause, advise(cause, s))
 	tooLarge := errors.Is(cause, sarama.ErrMessageSizeTooLarge) || errors.Is(cause, sarama.ErrMessageSetSizeTooLarge)
 	class := classify(cause)
 	switch {

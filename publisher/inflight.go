@@ -129,8 +129,8 @@ func (p *Publisher) giveUp(first *produce.Record, cause error) {
 		p.wire.Cut() // given up by Close, which is no failure
 		return
 	}
-	if errors.Is(cause, sarama.ErrInvalidTimestamp) {
-		p.settings.Memory.refuseClock(first.Topic.Name)
+	if errors.Is(cause, sarama.ErrInvalidTimestamp) || errors.Is(cause, sarama.ErrUnknown) {
+		p.settings.Memory.rests.Refused(first.Topic.Name, cause)
 	}
 	err := explain(pendingOf(first), cause, p.settings)
 	if p.transactional {

@@ -24,7 +24,7 @@ func judge(name string, metadata *sarama.TopicMetadata, limit int, s *settings) 
 			"grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal %s --operation Write --operation Describe --operation DescribeConfigs --topic {topic}`",
 			s.Brokers[0], principal(s))
 	case len(metadata.Partitions) == 0:
-		return refuse(fmt.Sprintf("has no partitions at the moment (%v)", metadata.Err), "it is looked up again by itself; see kafka-topics.sh --describe --topic {topic}")
+		return refuse(fmt.Sprintf("has no partitions at the moment (%v)", metadata.Err), "it is looked up again by itself; see `kafka-topics.sh --bootstrap-server %s --describe --topic {topic}`", s.Brokers[0])
 	}
 	return topicState{
 		partitions: int32(len(metadata.Partitions)),

@@ -1,14 +1,15 @@
 package publisher
 
 import (
+	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
-)
 
-// clockRest is for how long a topic rests that has refused our clock.
-const clockRest = time.Minute
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/publisher/internal/rest"
+)
 
 // Memory is what a process remembers of its publishers: one is given to each in
 // turn, by [Config].Memory. Its zero value remembers nothing yet. It is safe for
@@ -16,12 +17,10 @@ const clockRest = time.Minute
 type Memory struct {
 	mu         sync.Mutex
 	partitions map[string]int32     // by which a topic's keys were placed last
-	clocks     map[string]time.Time // when a topic refused a timestamp of ours
+	rests      rest.Topics          // that have refused what is no record's fault
 	created    int                  // topics made
 	identities map[string]*identity // of the topics that were written to
 	remade     []RemadeTopic        // and not told of yet
-
-	resting atomic.Bool // clocks is not empty
 }
 
 // count returns the partition count by which the keys of a topic were placed
@@ -57,38 +56,39 @@ func (m *Memory) giveBack(n int) {
 	m.created -= n
 }
 
-// refuseClock notes that a topic refused a timestamp of ours.
-func (m *Memory) refuseClock(topic string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.clocks == nil {
-		m.clocks = make(map[string]time.Time)
-	}
-	m.clocks[topic] = time.Now()
-	m.resting.Store(true)
-}
-
-// clock returns why a topic rests that has refused our clock, until it is to be
-// tried again. No broker tells its time: only a record finds out.
-func (m *Memory) clock(topic string) *RouteError {
-	if !m.resting.Load() {
+// rest returns why a topic rests, until it is to be tried again. A broker's failure that says nothing may pass with the
+// producer, and makes it rest when it comes again.
+func (m *Memory) rest(topic string, s *settings) *RouteError {
+	r, rests := m.rests.Of(topic)
+	clock := errors.Is(r.Cause, sarama.ErrInvalidTimestamp)
+	if !rests || !clock && r.Times == 1 {
 		return nil
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	at, refused := m.clocks[topic]
-	if !refused {
-		return nil
-	}
-	if time.Since(at) >= clockRest {
-		delete(m.clocks, topic)
-		m.resting.Store(len(m.clocks) > 0)
-		return nil
+	at, again := r.At.UTC().Format(time.RFC3339), fmt.Sprintf("; it is tried again by itself every %s", rest.Pause)
+	if clock {
+		return &RouteError{
+			Route: topic, Topic: topic,
+			Reason: fmt.Sprintf("has refused a record stamped %s by this relay's clock: the broker's clock is further from it than message.timestamp.after.max.ms and message.timestamp.before.max.ms of the topic allow", at),
+			Cure:   "compare `date -u` here and at the brokers, and set the clock that is wrong" + again,
+		}
 	}
 	return &RouteError{
 		Route: topic, Topic: topic,
-		Reason: fmt.Sprintf("has refused a record stamped %s by this relay's clock: the broker's clock is further from it than message.timestamp.after.max.ms and message.timestamp.before.max.ms of the topic allow",
-			at.UTC().Format(time.RFC3339)),
-		Cure: fmt.Sprintf("compare `date -u` here and at the brokers, and set the clock that is wrong; it is tried again by itself every %s", clockRest),
+		Reason: fmt.Sprintf("has refused records %d times in a row, the last time at %s, and does not say why (%v)", r.Times, at, r.Cause),
+		Cure: fmt.Sprintf("the log of the partition's leader says it; `kafka-topics.sh --bootstrap-server %s --describe --topic {topic}` names leaders", s.Brokers[0]) + again +
+			". If one event is to blame, `outboxctl list --state waiting` has it among the first of the topic, and `outboxctl skip` gives it up",
 	}
+}
+
+// Trouble says what brokers answer about records of a topic that are sent again and again, and what to do about it,
+// where the publisher is configured so; empty: nothing, or they have taken them since.
+func (m *Memory) Trouble(topic string, c *Config) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i := m.identities[topic]; i != nil && i.of != nil {
+		if refusal := i.of.route.Refusal.Load(); refusal != nil {
+			return fmt.Sprintf("%v: %s", *refusal, advise(*refusal, &settings{Config: *c}))
+		}
+	}
+	return ""
 }

@@ -148,7 +148,7 @@ func (p *placer) prepare(ctx context.Context, t *topic) (*topicState, error) {
 			return nil, err
 		}
 	}
-	if why := p.settings.Memory.clock(t.name); why != nil {
+	if why := p.settings.Memory.rest(t.name, p.settings); why != nil {
 		return nil, why
 	}
 	if state.refused != nil {

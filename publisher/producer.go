@@ -115,7 +115,7 @@ func unreachable(err error) error {
 func connect(s *settings, w *wire, b *brokers) (*Publisher, error) {
 	id, err := firstProducer(b, w)
 	if err != nil {
-		return nil, fmt.Errorf("get a producer id from %s: %w: %s", b.Address, err, advise(err, s.MaxMessageBytes))
+		return nil, fmt.Errorf("get a producer id from %s: %w: %s", b.Address, err, advise(err, s))
 	}
 	p := newPublisher(s, w, b, idempotentDelivery(s, w))
 	p.loop.Become(id)

@@ -46,6 +46,53 @@ func TestATopicThatRefusesTheClockRests(t *testing.T) {
 	}, kfake.SeedTopics(1, "shop.order", "shop.other"))
 }
 
+// A failure of the broker that says nothing may pass with the producer. The second one in
+// a row has the topic rest, and others go on.
+func TestATopicThatIsRefusedWithoutAReasonRests(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, c *cluster, cfg publisher.Config) {
+		cfg.Memory = new(publisher.Memory)
+		for range 2 {
+			p, _ := start(t, cfg)
+			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.UnknownServerError, Count: 1})
+			require.NoError(t, p.Publish(t.Context(), event(0, "a", "0")))
+			err := p.Flush(t.Context())
+			require.ErrorIs(t, err, publisher.ErrFailed)
+			require.ErrorContains(t, err, "its log does")
+			require.NoError(t, p.Close())
+		}
+		p, acks := start(t, cfg)
+		err := p.Publish(t.Context(), event(0, "a", "0"))
+		var route *publisher.RouteError
+		require.ErrorAs(t, err, &route)
+		require.Contains(t, route.Reason, "has refused records 2 times in a row")
+		require.Contains(t, route.Advice(), "kafka-topics.sh --bootstrap-server "+cfg.Brokers[0]+" --describe --topic shop.order")
+		require.NoError(t, p.Publish(t.Context(), typed(1, "other")))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.NoError(t, p.Publish(t.Context(), event(0, "a", "0")))
+		require.NoError(t, p.Flush(t.Context()))
+		require.Equal(t, []uint64{1, 0}, acks.all())
+	}, kfake.SeedTopics(1, "shop.order", "shop.other"))
+}
+
+// What is sent again for hours says meanwhile why, and what to do about it.
+func TestWhatIsSentAgainSaysWhy(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, c *cluster, cfg publisher.Config) {
+		cfg.Memory = new(publisher.Memory)
+		p, acks := start(t, cfg)
+		require.Empty(t, cfg.Memory.Trouble("shop.order", &cfg))
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.CorruptMessage, Count: 3})
+		require.NoError(t, p.Publish(t.Context(), event(0, "a", "0")))
+		time.Sleep(150 * time.Millisecond)
+		synctest.Wait()
+		require.Contains(t, cfg.Memory.Trouble("shop.order", &cfg), "does not match its CRC: the checksum of what arrives is wrong")
+		require.Empty(t, cfg.Memory.Trouble("shop.other", &cfg))
+		require.NoError(t, p.Flush(t.Context()))
+		require.Empty(t, cfg.Memory.Trouble("shop.order", &cfg), "it was taken")
+		require.Equal(t, []uint64{0}, acks.all())
+	}, kfake.SeedTopics(1, "shop.order", "shop.other"))
+}
+
 // What keys were placed by is known to the next publisher of the process: with
 // halt it refuses as the one before did, else it says that the count changed.
 func TestPartitionCountsOutliveAPublisher(t *testing.T) {

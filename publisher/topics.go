@@ -239,7 +239,7 @@ func (w *watcher) checkStalled() {
 		if classify(err) == classRelay {
 			// The old credentials would be tried for hours. The next
 			// publisher gets those that are valid by then.
-			w.fail(fmt.Errorf("%w: events wait, and no broker lets the relay in: %w: %s", ErrFailed, err, advise(err, w.settings.MaxMessageBytes)))
+			w.fail(fmt.Errorf("%w: events wait, and no broker lets the relay in: %w: %s", ErrFailed, err, advise(err, w.settings)))
 		}
 		return // the brokers are away, and waited for
 	}

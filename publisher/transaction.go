@@ -171,7 +171,7 @@ func (t *Transactional) connect(b *brokers) error {
 		return fmt.Errorf("find the coordinator of %q: %w: %s", key, err, t.advise(err))
 	}
 	if err := t.txn.initialize(); err != nil {
-		return t.explainStart(fmt.Errorf("get a producer id from %s: %w: %s", b.Address, err, advise(err, s.MaxMessageBytes)))
+		return t.explainStart(fmt.Errorf("get a producer id from %s: %w: %s", b.Address, err, advise(err, s)))
 	}
 	p := newPublisher(s, w, b, d)
 	p.watcher.also = t.lookForTopic

@@ -99,7 +99,8 @@ func (r *Relay) openSession(ctx context.Context, t *retry.Tries, last *owned) (_
 		patience += cfg.Kafka.Transaction.longest()
 	}
 	r.watch.session.Store(&watched{pump: s.pump, patience: patience,
-		topic: stream.NewRouting(cfg.Name, cfg.policies(), o.kafka).TopicOf})
+		trouble: func(topic string) string { return o.kafka.Memory.Trouble(topic, &o.kafka) },
+		topic:   stream.NewRouting(cfg.Name, cfg.policies(), o.kafka).TopicOf})
 	return s, nil
 }
 

@@ -36,6 +36,7 @@ type watched struct {
 	pump     *stream.Pump
 	patience time.Duration                                      // with Kafka
 	topic    func(namespace, aggregateType, kind string) string // of the watching goroutine
+	trouble  func(topic string) string                          // that Kafka has with it
 }
 
 // run says in the log what waits, until ctx ends.
@@ -65,7 +66,7 @@ func (w *watch) look(now time.Time) {
 	var kafka, letter []Wait
 	if owed := session.pump.Owed(); owed.Overdue(now, session.patience) {
 		topic := func(row *outbox.Row) string { return session.topic(row.Namespace, row.AggregateType, row.Type) }
-		kafka = []Wait{{Since: owed.Since, Detail: owed.Detail(w.cfg.Kafka.Brokers, topic), Events: owed.Events}}
+		kafka = []Wait{{Since: owed.Since, Detail: owed.Detail(w.cfg.Kafka.Brokers, topic, session.trouble), Events: owed.Events}}
 	}
 	w.vitals.report(WaitKafka, kafka...)
 	if since := session.pump.Writing(); !since.IsZero() && now.Sub(since) >= letterPatience {

@@ -49,7 +49,6 @@ type message struct {
 type lane struct {
 	waiting int // messages that are not finished
 	taken   int // messages that are being delivered
-	tries   int // failures since the last success
 	pause   backoff.Jittered
 	until   time.Time // no delivery before
 }
@@ -168,25 +167,23 @@ func (l *lanes) finish(m *message) {
 	l.bytes -= m.size()
 	k.taken--
 	k.waiting--
-	k.tries, k.pause, k.until = 0, l.pause, time.Time{}
+	k.pause, k.until = l.pause, time.Time{}
 	if k.waiting == 0 {
 		delete(l.keys, string(m.record.Key))
 	}
 }
 
 // retry gives a message back that was taken. A failure pauses its key, one that
-// was only held back does not. It returns the number of failures in a row, and
-// the pause.
-func (l *lanes) retry(m *message, now time.Time, failure bool) (tries int, pause time.Duration) {
+// was only held back does not. It returns the pause.
+func (l *lanes) retry(m *message, now time.Time, failure bool) (pause time.Duration) {
 	k := l.keys[string(m.record.Key)]
 	m.taken = false
 	k.taken--
 	if failure {
-		k.tries++
 		pause = k.pause.Next()
 		k.until = now.Add(pause)
 	}
-	return k.tries, pause
+	return pause
 }
 
 // passed returns the offset up to which everything is finished, that one

@@ -157,14 +157,14 @@ func TestFailuresAreLogged(t *testing.T) {
 			case attempt == 2:
 				return consumer.InProgress, nil
 			}
-			return 0, &consumer.HandlerError{Err: errors.New("broken")}
+			return 0, &consumer.HandlerError{Err: errors.New("broken"), Attempts: 17} // of sessions before
 		})
 		stop, _ := k.run(h, defect{}, func(c *saramagroup.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		_, err := h.await(2)
 		require.NoError(t, err)
 		require.NoError(t, stop())
-		require.Contains(t, log.String(), `level=ERROR msg="message failed; its aggregate waits" group=billing source=orders/0@0 attempt=1`)
-		require.Contains(t, log.String(), `level=WARN msg="message waits" group=billing source=orders/0@0 attempt=2`)
+		require.Regexp(t, `level=ERROR msg="message failed; its aggregate waits" group=billing source=orders/0@0 retry_in=\S+ attempt=17 error=`, log.String())
+		require.Contains(t, log.String(), `level=WARN msg="message waits" group=billing source=orders/0@0 retry_in=`)
 		require.Contains(t, log.String(), `msg="joined the group"`)
 	})
 }

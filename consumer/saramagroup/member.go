@@ -210,12 +210,16 @@ func drained(session context.Context, grace time.Duration) (context.Context, con
 
 // report logs one failed delivery; an operator must see from it that, and why,
 // an aggregate stands still.
-func (m *member) report(src consumer.Source, d consumer.Delivery, attempt int, delay time.Duration) {
-	log := m.log.With("source", src.String(), "attempt", attempt, "retry_in", delay)
+func (m *member) report(src consumer.Source, d consumer.Delivery, delay time.Duration) {
+	log := m.log.With("source", src.String(), "retry_in", delay)
+	var failed *consumer.HandlerError
 	switch {
 	case d.Err == nil:
 		log.Warn("message waits", "outcome", d.Outcome.String())
 	case counts(d.Err):
+		if errors.As(d.Err, &failed) && failed.Attempts > 0 {
+			log = log.With("attempt", failed.Attempts)
+		}
 		log.Error("message failed; its aggregate waits", "error", d.Err)
 	case consumer.Permanent(d.Err):
 		log.Error("message stops the member", "error", d.Err)

@@ -227,10 +227,10 @@ func (w *worker) settle(session context.Context, res result) {
 			w.stop(fmt.Errorf("consume %s: %w", m.record.Source, d.Err))
 		}
 		held := errors.Is(d.Err, consumer.ErrHeldBack)
-		tries, pause := w.lanes.retry(m, time.Now(), !held)
+		pause := w.lanes.retry(m, time.Now(), !held)
 		if !held && session.Err() == nil {
 			w.tally.failed(d)
-			w.report(m.record.Source, d, tries, pause)
+			w.report(m.record.Source, d, pause)
 		}
 	}
 	w.pass()

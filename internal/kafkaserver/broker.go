@@ -69,11 +69,24 @@ func (p program) spec(b broker, class string, args ...string) process.Spec {
 	}
 }
 
-// ConfigsScript is a shell script that does what Kafka's kafka-configs.sh does, with the
-// jars of the cluster, which come without Kafka's scripts.
-func (c *Cluster) ConfigsScript() string {
-	return fmt.Sprintf("#!/bin/sh\nexec %q -Dorg.slf4j.simpleLogger.defaultLogLevel=error -cp %q kafka.admin.ConfigCommand \"$@\"\n",
-		c.program.java, filepath.Join(c.program.jars, "*"))
+// tools are the programs of Kafka that printed commands call, and the class that each runs.
+var tools = map[string]string{
+	"kafka-acls.sh":            "org.apache.kafka.tools.AclCommand",
+	"kafka-cluster.sh":         "org.apache.kafka.tools.ClusterTool",
+	"kafka-configs.sh":         "kafka.admin.ConfigCommand",
+	"kafka-consumer-groups.sh": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+	"kafka-topics.sh":          "org.apache.kafka.tools.TopicCommand",
+}
+
+// Scripts returns, by name, shell scripts that do what Kafka's own of these names do, with
+// the jars of the cluster, which come without them: those that printed commands call.
+func (c *Cluster) Scripts() map[string]string {
+	scripts := make(map[string]string, len(tools))
+	for name, class := range tools {
+		scripts[name] = fmt.Sprintf("#!/bin/sh\nexec %q -Dorg.slf4j.simpleLogger.defaultLogLevel=error -cp %q %s \"$@\"\n",
+			c.program.java, filepath.Join(c.program.jars, "*"), class)
+	}
+	return scripts
 }
 
 // format writes the broker's configuration and, where its data folder is new,

@@ -2,6 +2,7 @@ package kafkaserver
 
 import (
 	"context"
+	"crypto/sha256"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -23,9 +24,10 @@ var ErrNoJars = errors.New("the jars of Kafka are not in the cache")
 //go:embed pom.xml
 var pom []byte
 
-// jars returns the folder of a version in the cache and whether it is there.
+// jars returns the folder of a version in the cache and whether it is there. It is also
+// that of pom.xml, so that what was fetched by another one is fetched anew.
 func jars(version string) (string, error) {
-	dir, err := cachedir.Path("kafka", version)
+	dir, err := cachedir.Path("kafka", fmt.Sprintf("%s-%.4x", version, sha256.Sum256(pom)))
 	if err != nil {
 		return "", err
 	}

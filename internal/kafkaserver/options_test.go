@@ -1,6 +1,10 @@
 package kafkaserver
 
 import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -98,4 +102,22 @@ func TestWithoutMavenTheErrorSaysWhatToInstall(t *testing.T) {
 
 func TestPomNamesTheDefaultVersion(t *testing.T) {
 	require.Contains(t, string(pom), "<kafka.version>"+DefaultVersion+"</kafka.version>")
+}
+
+// What messages and pages tell the reader to run is beside a stack.
+func TestEveryProgramOfKafkaThatIsNamedIsATool(t *testing.T) {
+	named := regexp.MustCompile(`kafka-[a-z-]+\.sh`)
+	found := map[string]bool{}
+	require.NoError(t, filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() || filepath.Ext(path) != ".go" && filepath.Ext(path) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, name := range named.FindAllString(string(text), -1) {
+			require.Contains(t, tools, name, path)
+			found[name] = true
+		}
+		return err
+	}))
+	require.Len(t, found, len(tools))
 }

@@ -34,10 +34,18 @@ func TestAStackComesUpWholeAndGoesDownWithoutATrace(t *testing.T) {
 
 	brokers, err := os.ReadFile(filepath.Join(dir, "brokers"))
 	require.NoError(t, err)
-	out, err := process.Run(t.Context(), process.Spec{Path: filepath.Join(dir, "bin", "kafka-configs.sh"), Args: []string{"--bootstrap-server", strings.TrimSpace(string(brokers)),
-		"--alter", "--entity-type", "topics", "--entity-name", "payments.invoice", "--add-config", "max.message.bytes=2000000"}})
-	require.NoError(t, err, "as a message of the relay prints it")
-	require.Equal(t, "Completed updating config for topic payments.invoice.", strings.TrimSpace(out))
+	kafka := func(name string, args ...string) string {
+		args = append([]string{"--bootstrap-server", strings.TrimSpace(string(brokers))}, args...)
+		out, err := process.Run(t.Context(), process.Spec{Path: filepath.Join(dir, "bin", name), Args: args})
+		require.NoError(t, err, name)
+		return strings.TrimSpace(out)
+	}
+	require.Equal(t, "Completed updating config for topic payments.invoice.", kafka("kafka-configs.sh", "--alter",
+		"--entity-type", "topics", "--entity-name", "payments.invoice", "--add-config", "max.message.bytes=2000000"), "as a message of the relay prints it")
+	require.Equal(t, "Created topic nowhere.", kafka("kafka-topics.sh", "--create", "--topic", "nowhere"), "as a replay prints it")
+	require.Contains(t, kafka("kafka-topics.sh", "--describe", "--topic", "nowhere"), "PartitionCount: 1")
+	require.Contains(t, kafka("kafka-consumer-groups.sh", "--version"), "4.1.1")
+	require.Contains(t, kafka("kafka-acls.sh", "--version"), "4.1.1")
 
 	dsn, err := os.ReadFile(filepath.Join(dir, "producer.dsn"))
 	require.NoError(t, err)

@@ -129,8 +129,10 @@ func (s *stack) start(ctx context.Context, version string) error {
 	if err := s.write("brokers", strings.Join(kafka.Addrs(), ",")+"\n"); err != nil {
 		return err
 	}
-	if err := s.writeTool("kafka-configs.sh", kafka.ConfigsScript()); err != nil {
-		return err
+	for name, script := range kafka.Scripts() {
+		if err := s.writeTool(name, script); err != nil {
+			return err
+		}
 	}
 	s.say("sending an event its whole way: outbox, relay, Kafka")
 	if err := s.sample(ctx, postgres, kafka); err != nil {
@@ -230,7 +232,7 @@ the stack is up
     producer         %s
     consumer         %s
   Kafka              %s (log: %s)
-    kafka-configs.sh is in %s
+    kafka-topics.sh and the others that messages name are in %s
 try
   %s run --config %s
   %s status --dsn-file %s --insecure

@@ -1,6 +1,7 @@
 package produce
 
 import (
+	"errors"
 	"math"
 	"time"
 
@@ -45,11 +46,12 @@ type lane struct {
 	sequence int32    // of the next batch's first record
 
 	state  laneState
-	leader *courier  // nil: not known
-	tries  int       // of the batch that have failed
-	due    time.Time // the batch is not sent again before
-	sought int       // look-ups of the leader that found none
-	seek   time.Time // it is not looked up again before
+	leader *courier       // nil: not known
+	tries  int            // of the batch that have failed
+	answer *sarama.KError // to the last of them that had one
+	due    time.Time      // the batch is not sent again before
+	sought int            // look-ups of the leader that found none
+	seek   time.Time      // it is not looked up again before
 }
 
 // batch is what is sent of a lane.
@@ -130,8 +132,21 @@ func (l *lane) build(limit int, codec sarama.CompressionCodec, transactional boo
 // after returns the sequence number n behind another. They wrap around to 0.
 func after(sequence int32, n int) int32 { return int32((int64(sequence) + int64(n)) & math.MaxInt32) }
 
+// refused notes what a broker has answered about the batch, which is sent again.
+func (l *lane) refused(cause error) {
+	var code sarama.KError
+	if errors.As(cause, &code) {
+		l.answer = &code
+		l.topic.Refusal.Store(l.answer)
+	}
+}
+
 // end takes the batch off, and returns its records.
 func (l *lane) end() (first *Record) {
+	if l.answer != nil {
+		l.topic.Refusal.CompareAndSwap(l.answer, nil) // another lane's may be younger
+		l.answer = nil
+	}
 	first = l.batch.first
 	clear(l.batch.encoded.Records) // they go on to be others
 	l.batch = batch{encoded: sarama.RecordBatch{Records: l.batch.encoded.Records[:0]}}

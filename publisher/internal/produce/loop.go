@@ -220,6 +220,7 @@ func (l *Loop) settle(a answer) {
 		case verdictAcked:
 			l.config.Acked(l.acked(lane))
 		case verdictAgain, verdictLost:
+			lane.refused(cause)
 			if !l.again(lane, v == verdictLost, now) {
 				l.giveUp(lane, cause)
 			}

@@ -1,6 +1,10 @@
 package produce
 
-import "github.com/IBM/sarama"
+import (
+	"sync/atomic"
+
+	"github.com/IBM/sarama"
+)
 
 // BatchOverhead is the size of a record batch without its records.
 const BatchOverhead = 61
@@ -24,6 +28,8 @@ func (r *Record) Next() *Record { return r.next }
 // Topic is where records go. There is one for each name.
 type Topic struct {
 	Name string
+	// Refusal is what a broker has answered about a batch that is sent again; nil: nothing, or it was taken since.
+	Refusal atomic.Pointer[sarama.KError]
 
 	lanes []*lane // by partition; the loop's
 }

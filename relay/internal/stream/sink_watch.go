@@ -120,12 +120,17 @@ func (o Owed) Overdue(now time.Time, patience time.Duration) bool {
 	return !o.Since.IsZero() && now.Sub(o.Since) >= patience
 }
 
-// Detail says what it is, by brokers and topic.
-func (o Owed) Detail(brokers []string, topic func(*outbox.Row) string) string {
+// Detail says what it is, by brokers and topic, and what trouble they have with that: what they answer meanwhile, and
+// what to do about it.
+func (o Owed) Detail(brokers []string, topic func(*outbox.Row) string, trouble func(topic string) string) string {
 	if o.row == nil {
 		return fmt.Sprintf("brokers %v have not answered: %s", brokers, o.call)
 	}
-	return fmt.Sprintf("brokers %v have not acknowledged the oldest event, %s:%s for topic %s", brokers, o.row.Namespace, o.row.ID, topic(o.row))
+	name, answer := topic(o.row), ""
+	if why := trouble(name); why != "" {
+		answer = "; they answer: " + why
+	}
+	return fmt.Sprintf("brokers %v have not acknowledged the oldest event, %s:%s for topic %s%s", brokers, o.row.Namespace, o.row.ID, name, answer)
 }
 
 // watchedSink is a sink that is watched.
