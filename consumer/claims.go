@@ -125,15 +125,14 @@ func (c claimant) plans(ctx context.Context, items []*item) (map[uuid.UUID]*item
 // insert claims under the ids of all plans, in their order, in which every
 // transaction claims: two that claim in opposite orders deadlock. An item is
 // fresh when it was claimed under all of its ids, or it leaves no claim. All: so
-// were those of all items. Where there is nothing to claim, the statement bounds the
-// transaction all the same.
+// were those of all items. Where there is nothing to claim, the statement gives the lock
+// timeout back all the same.
 func (c claimant) insert(ctx context.Context, first map[uuid.UUID]*item) (all bool, err error) {
 	row := claimParams(c.processor.group, first)
-	claimed, err := c.q.Behind(c.processor.bounds.Locks).ClaimEvents(ctx, row)
+	inserted, err := c.insertIDs(ctx, row)
 	if err != nil {
 		return false, err
 	}
-	inserted := strings.FieldsFunc(claimed.EventIds, func(r rune) bool { return r == ',' })
 	all = len(inserted) == len(row.EventIds)
 	var extra []uuid.UUID
 	for _, it := range first {
@@ -150,6 +149,17 @@ func (c claimant) insert(ctx context.Context, first map[uuid.UUID]*item) (all bo
 		}
 	}
 	return all, c.deleteClaims(ctx, extra)
+}
+
+// insertIDs inserts claims and returns the ids of those that are new.
+func (c claimant) insertIDs(ctx context.Context, row consumerdb.ClaimEventsParams) (inserted []string, err error) {
+	if len(row.EventIds) == 1 {
+		n, err := c.q.ClaimEvent(ctx, consumerdb.ClaimEventParams{ConsumerGroup: row.ConsumerGroup, EventID: row.EventIds[0],
+			EventType: row.EventTypes[0], Namespace: row.Namespaces[0], Fingerprint: row.Fingerprints[0]})
+		return row.EventIds[:n], err
+	}
+	claimed, err := c.q.ClaimEvents(ctx, row)
+	return strings.FieldsFunc(claimed.EventIds, func(r rune) bool { return r == ',' }), err
 }
 
 func (c claimant) deleteClaims(ctx context.Context, ids []uuid.UUID) error {

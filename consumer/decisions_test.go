@@ -144,10 +144,10 @@ func TestApplySeesTheTransaction(t *testing.T) {
 func TestBeginBindsTheTransaction(t *testing.T) {
 	p, s := scriptedProcessor(t, nil)
 	p.open(t)
-	begun := s.statement("BEGIN")
-	require.Contains(t, begun, "BEGIN ISOLATION LEVEL READ COMMITTED;\n")
+	require.Equal(t, []string{"BEGIN ISOLATION LEVEL READ COMMITTED", p.bounds, "SELECT"}, s.asked)
+	begun := p.bounds
 	require.Contains(t, begun, "set_config('lock_timeout', '1000', true)")
-	require.Contains(t, begun, "SET LOCAL idle_in_transaction_session_timeout = 60000")
+	require.Contains(t, begun, "set_config('idle_in_transaction_session_timeout', '60000', true)")
 	require.Contains(t, begun, "set_config('synchronous_commit', 'on', true)")
 	require.Contains(t, begun, "'{off,local,remote_write}'")
 }

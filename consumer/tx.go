@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/onceward/onceward/consumer/internal/aside"
 	"github.com/onceward/onceward/consumer/internal/sqlstate"
 	"github.com/onceward/onceward/consumer/internal/transaction"
 )
@@ -168,14 +169,14 @@ func blame(ctx context.Context, tx pgx.Tx, err error) error {
 	return failed
 }
 
-// apart calls what users write in a goroutine of its own, which it may end; see recovered.
+// apart calls what users write in another goroutine, which it may end; see recovered.
 func apart(call func() error) <-chan error {
 	done := make(chan error, 1)
-	go func() {
+	aside.Go(func() {
 		err := errors.New("it has ended its goroutine (runtime.Goexit)")
 		defer func() { done <- err }()
 		err = recovered(call)
-	}()
+	})
 	return done
 }
 
