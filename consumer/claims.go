@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -129,7 +128,7 @@ func (c claimant) plans(ctx context.Context, items []*item) (map[uuid.UUID]*item
 // timeout back all the same.
 func (c claimant) insert(ctx context.Context, first map[uuid.UUID]*item) (all bool, err error) {
 	row := claimParams(c.processor.group, first)
-	inserted, err := c.insertIDs(ctx, row)
+	inserted, err := c.q.Claim(ctx, row)
 	if err != nil {
 		return false, err
 	}
@@ -149,17 +148,6 @@ func (c claimant) insert(ctx context.Context, first map[uuid.UUID]*item) (all bo
 		}
 	}
 	return all, c.deleteClaims(ctx, extra)
-}
-
-// insertIDs inserts claims and returns the ids of those that are new.
-func (c claimant) insertIDs(ctx context.Context, row consumerdb.ClaimEventsParams) (inserted []string, err error) {
-	if len(row.EventIds) == 1 {
-		n, err := c.q.ClaimEvent(ctx, consumerdb.ClaimEventParams{ConsumerGroup: row.ConsumerGroup, EventID: row.EventIds[0],
-			EventType: row.EventTypes[0], Namespace: row.Namespaces[0], Fingerprint: row.Fingerprints[0]})
-		return row.EventIds[:n], err
-	}
-	claimed, err := c.q.ClaimEvents(ctx, row)
-	return strings.FieldsFunc(claimed.EventIds, func(r rune) bool { return r == ',' }), err
 }
 
 func (c claimant) deleteClaims(ctx context.Context, ids []uuid.UUID) error {

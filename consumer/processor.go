@@ -102,7 +102,8 @@ func newProcessor(cfg Config, classes []Class) *Processor {
 	}}
 	p.windows.member, p.windows.classes, p.windows.skew = &p.member, classes, cfg.Skew
 	p.marks.member, p.marks.windows = &p.member, &p.windows
-	p.calls.member, p.attempts.member, p.attempts.windows = &p.member, &p.member, &p.windows
+	p.calls.member, p.calls.inTx = &p.member, running{member: &p.member, inTx: true}
+	p.attempts.member, p.attempts.windows = &p.member, &p.windows
 	p.memory.member, p.memory.windows, p.memory.marks, p.memory.of = &p.member, &p.windows, &p.marks, cfg.Completed
 	p.letters.member, p.letters.windows, p.letters.clock = &p.member, &p.windows, time.Now
 	p.letters.most, p.letters.mostKeys = maxParkedLetters, maxParkedKeys

@@ -34,6 +34,7 @@ type scripted struct {
 	mu     sync.Mutex
 	script map[string]answer // by the query's name, or the beginning of a statement
 	asked  []string
+	trips  int // of which each may bring several statements
 }
 
 // scriptedProcessor is one of the group billing, with the default class.
@@ -80,6 +81,9 @@ func (s *scripted) serve(conn net.Conn) {
 		if !ok {
 			return
 		}
+		s.mu.Lock()
+		s.trips++
+		s.mu.Unlock()
 		for statement := range strings.SplitSeq(query.String, "\n;") {
 			a := s.say(statement)
 			if a.hangUp {

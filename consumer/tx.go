@@ -20,6 +20,7 @@ import (
 // calls are those of handlers, in which users' code runs.
 type calls struct {
 	*member
+	inTx  running      // what handlers with a transaction have in their context
 	stuck atomic.Int64 // handlers that were left behind
 }
 
@@ -27,8 +28,8 @@ type calls struct {
 // returns nil may the transaction be committed.
 func (c *calls) apply(ctx context.Context, handler TxHandler, tx pgx.Tx, ev Event) error {
 	guarded := &transaction.Guarded{Tx: tx}
-	inside, cancel := context.WithTimeoutCause(context.WithValue(ctx, deliveryKey{},
-		&running{member: c.member, inTx: true}), c.handlerTimeout, ErrHandlerTimeout)
+	inside, cancel := context.WithTimeoutCause(context.WithValue(ctx, deliveryKey{}, &c.inTx), c.handlerTimeout,
+		ErrHandlerTimeout)
 	defer cancel()
 	err := c.bounded(inside, tx, func() error { return handler(inside, guarded, ev) })
 	if transaction.Abandoned(tx) {
