@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -59,6 +60,7 @@ func (n *trips) counted(t *testing.T, dsn string, mode pgx.QueryExecMode) *pgxpo
 
 // TestRoundTrips: BEGIN, what bounds a transaction and its first statement are one round trip, in
 // each of pgx's modes, directly and behind a pooler; but where pgx describes a statement each time.
+// The short form has the two that are most used, E2E_FULL=1 all.
 func TestRoundTrips(t *testing.T) {
 	const (
 		begin  = 1 // with the claim, or with whatever is first
@@ -70,7 +72,12 @@ func TestRoundTrips(t *testing.T) {
 			if through == "pooler" && mode == pgx.QueryExecModeCacheStatement {
 				continue // TestPoolers: it is refused
 			}
+			usual := through == "directly" && mode == pgx.QueryExecModeCacheStatement || through == "pooler" && mode == pgx.QueryExecModeCacheDescribe
+			if os.Getenv("E2E_FULL") != "1" && !usual {
+				continue
+			}
 			t.Run(mode.String()+"/"+through, func(t *testing.T) {
+				t.Parallel()
 				e := newEnv(t, nil)
 				dsn := e.db.Config().ConnString()
 				if through == "pooler" {
