@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -125,15 +124,14 @@ func (c claimant) plans(ctx context.Context, items []*item) (map[uuid.UUID]*item
 // insert claims under the ids of all plans, in their order, in which every
 // transaction claims: two that claim in opposite orders deadlock. An item is
 // fresh when it was claimed under all of its ids, or it leaves no claim. All: so
-// were those of all items. Where there is nothing to claim, the statement bounds the
-// transaction all the same.
+// were those of all items. Where there is nothing to claim, the statement gives the lock
+// timeout back all the same.
 func (c claimant) insert(ctx context.Context, first map[uuid.UUID]*item) (all bool, err error) {
 	row := claimParams(c.processor.group, first)
-	claimed, err := c.q.Behind(c.processor.bounds.Locks).ClaimEvents(ctx, row)
+	inserted, err := c.q.Claim(ctx, row)
 	if err != nil {
 		return false, err
 	}
-	inserted := strings.FieldsFunc(claimed.EventIds, func(r rune) bool { return r == ',' })
 	all = len(inserted) == len(row.EventIds)
 	var extra []uuid.UUID
 	for _, it := range first {

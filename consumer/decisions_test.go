@@ -144,12 +144,38 @@ func TestApplySeesTheTransaction(t *testing.T) {
 func TestBeginBindsTheTransaction(t *testing.T) {
 	p, s := scriptedProcessor(t, nil)
 	p.open(t)
-	begun := s.statement("BEGIN")
-	require.Contains(t, begun, "BEGIN ISOLATION LEVEL READ COMMITTED;\n")
+	require.Equal(t, []string{"BEGIN ISOLATION LEVEL READ COMMITTED", p.bounds, "SELECT"}, s.asked)
+	begun := p.bounds
 	require.Contains(t, begun, "set_config('lock_timeout', '1000', true)")
-	require.Contains(t, begun, "SET LOCAL idle_in_transaction_session_timeout = 60000")
+	require.Contains(t, begun, "set_config('idle_in_transaction_session_timeout', '60000', true)")
 	require.Contains(t, begun, "set_config('synchronous_commit', 'on', true)")
 	require.Contains(t, begun, "'{off,local,remote_write}'")
+}
+
+// A message takes three round trips: BEGIN with the claim, what its handler says, COMMIT. The
+// first one over a connection takes one more, and so does the first after a failure: the driver
+// describes the claim then, and waits for its table.
+func TestAMessageTakesThreeRoundTrips(t *testing.T) {
+	p, s := scriptedProcessor(t, map[string]answer{"ClaimEvent": {tag: "INSERT 0 1"}})
+	p.windows.known.Store(&floors{of: []registered{{window: time.Hour}}, readAt: time.Now()})
+	r, failure := NewRouter(p), error(nil)
+	r.Tx("Paid", func(ctx context.Context, tx pgx.Tx, _ Event) error {
+		_, err := tx.Exec(ctx, "UPDATE accounts")
+		return errors.Join(err, failure)
+	})
+	handle := func() (trips int) {
+		ev := eventAt(t, time.Now().Add(-time.Minute))
+		s.trips = 0
+		it := p.newItem(ev)
+		it.handler = r.handlers.find(ev.Type)
+		require.ErrorIs(t, r.steps.together(t.Context(), []*item{it}), failure)
+		return s.trips
+	}
+	require.Equal(t, []int{4, 3, 3}, []int{handle(), handle(), handle()})
+	failure = errBehind
+	require.Equal(t, 3, handle(), "with ROLLBACK")
+	failure = nil
+	require.Equal(t, []int{4, 3}, []int{handle(), handle()})
 }
 
 func newTestLease(t *testing.T, p *Processor) *lease {

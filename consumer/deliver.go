@@ -18,7 +18,7 @@ import (
 // replace one of the functions to show that the checks notice.
 type steps struct {
 	processor *Processor
-	begin     func(ctx context.Context, bounds string) (pgx.Tx, error)
+	begin     func(ctx context.Context) (pgx.Tx, error)
 	claim     func(ctx context.Context, tx pgx.Tx, items []*item) error
 	apply     func(ctx context.Context, handler TxHandler, tx pgx.Tx, ev Event) error
 	commit    func(ctx context.Context, tx pgx.Tx) error
@@ -66,12 +66,12 @@ func isHandlers(err error) bool {
 
 // inTx runs one transaction over the items, and makes their endings count when it
 // was committed. work says how many of them are finished.
-func (s *steps) inTx(ctx context.Context, bounds string, items []*item,
-	work func(tx pgx.Tx) (int, error)) (finished int, err error) {
+func (s *steps) inTx(ctx context.Context, items []*item, work func(tx pgx.Tx) (int, error)) (finished int,
+	err error) {
 	for _, it := range items {
 		it.reset()
 	}
-	tx, err := s.begin(ctx, bounds)
+	tx, err := s.begin(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -104,17 +104,6 @@ func (s *steps) inTx(ctx context.Context, bounds string, items []*item,
 		}
 	}
 	return finished, nil
-}
-
-// claiming is inTx for work that begins with the claim of its items, which bounds the
-// transaction, unless something is locked before.
-func (s *steps) claiming(ctx context.Context, items []*item, work func(tx pgx.Tx) (int, error)) (finished int,
-	err error) {
-	bounds := s.processor.bounds.Session
-	if items[0].redrive != nil || s.processor.retry.OnLetter == LetterPark {
-		bounds = s.processor.bounds.All
-	}
-	return s.inTx(ctx, bounds, items, work)
 }
 
 // write writes what the transaction makes of the items. It is the one place that
@@ -160,7 +149,7 @@ func (s *steps) dead(ctx context.Context, tx pgx.Tx, it *item) error {
 
 // together is the transaction without savepoints: all or nothing.
 func (s *steps) together(ctx context.Context, items []*item) error {
-	_, err := s.claiming(ctx, items, func(tx pgx.Tx) (int, error) {
+	_, err := s.inTx(ctx, items, func(tx pgx.Tx) (int, error) {
 		if err := s.claim(ctx, tx, items); err != nil {
 			return 0, err
 		}
@@ -252,7 +241,7 @@ func (s *steps) unhandled(ctx context.Context, ev Event, cause error) Delivery {
 	}
 	it := s.processor.newItem(ev)
 	it.handler = &handler{}
-	_, err := s.inTx(ctx, s.processor.bounds.All, []*item{it}, func(tx pgx.Tx) (int, error) {
+	_, err := s.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
 		return 1, s.giveUp(ctx, tx, it, givenUp(it, reasonNoHandler, cause, 0))
 	})
 	return it.after(err)
@@ -261,7 +250,7 @@ func (s *steps) unhandled(ctx context.Context, ev Event, cause error) Delivery {
 // quarantine keeps a record that no handler can take.
 func (s *steps) quarantine(ctx context.Context, l letter) Delivery {
 	it := &item{ev: Event{Source: l.record.Source, raw: &l.record}}
-	_, err := s.inTx(ctx, s.processor.bounds.All, []*item{it}, func(tx pgx.Tx) (int, error) {
+	_, err := s.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
 		err := s.processor.letters.lookForParked(ctx, tx, []*item{it})
 		l.parked = it.parked
 		it.end = ending{outcome: DeadLettered, letter: &l}

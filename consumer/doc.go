@@ -120,8 +120,8 @@
 // What knows neither events nor handlers is not among them. In internal/ stand verdict (how
 // an event may be claimed), fence (leases), memory (what a process remembers), progress
 // (marks in the database), completed (what a memory of applied events is bound to),
-// transaction and statement (how the database is spoken to) and sqlstate (whose failure a
-// code is); beside this package retention and audit, which look after the claims, and
+// transaction and statement (how the database is spoken to), aside (where handlers run) and
+// sqlstate (whose failure a code is); beside this package retention and audit, which look after the claims, and
 // ../internal/claims, which all of them know.
 //
 // There are more than 25 files all the same. To cut further was measured, by the names that

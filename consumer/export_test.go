@@ -198,7 +198,7 @@ func FirstKeyForAll(r *Router) {
 
 // Unbounded begins transactions without their settings.
 func Unbounded(r *Router) {
-	r.steps.begin = func(ctx context.Context, _ string) (pgx.Tx, error) { return r.processor.db.Begin(ctx) }
+	r.steps.begin = func(ctx context.Context) (pgx.Tx, error) { return r.processor.db.Begin(ctx) }
 }
 
 // With builds a defect into the router and returns it.

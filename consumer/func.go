@@ -84,7 +84,7 @@ func (s *steps) unclaimed(ctx context.Context, it *item) {
 // look judges the event before its handler runs, and settles one that is not to
 // be applied.
 func (s *steps) look(ctx context.Context, it *item) (settled bool, err error) {
-	_, err = s.inTx(ctx, s.processor.bounds.All, []*item{it}, func(tx pgx.Tx) (int, error) {
+	_, err = s.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
 		if err := s.processor.letters.lookForParked(ctx, tx, []*item{it}); err != nil {
 			return 0, err
 		}
@@ -109,7 +109,7 @@ func (s *steps) look(ctx context.Context, it *item) (settled bool, err error) {
 // which may go after a while.
 func (s *steps) endEvent(ctx context.Context, it *item) error {
 	var left int64
-	_, err := s.claiming(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
+	_, err := s.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
 		if err := s.claim(ctx, tx, []*item{it}); err != nil {
 			return 0, err
 		}

@@ -60,7 +60,7 @@ func cannotShare(err error) bool {
 // committed. The claims of that event and of all after it are taken back: a
 // claim left behind would be an event lost.
 func (s *steps) isolating(ctx context.Context, items []*item) (finished int, err error) {
-	return s.claiming(ctx, items, func(tx pgx.Tx) (int, error) {
+	return s.inTx(ctx, items, func(tx pgx.Tx) (int, error) {
 		if err := s.claim(ctx, tx, items); err != nil {
 			return 0, err
 		}

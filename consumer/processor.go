@@ -40,7 +40,7 @@ type member struct {
 	group          string
 	db             *pgxpool.Pool
 	lockTimeout    time.Duration
-	bounds         transaction.Bounds
+	bounds         string // the statement with which transactions begin
 	incarnation    string // tells this Processor from any other one, of this process or another
 	handlerTimeout time.Duration
 	retry          Retry
@@ -92,7 +92,7 @@ func newProcessor(cfg Config, classes []Class) *Processor {
 		group:          cfg.Group,
 		db:             cfg.DB,
 		lockTimeout:    cfg.LockTimeout,
-		bounds:         transaction.BoundsOf(cfg.LockTimeout, max(cfg.SessionTimeout, cfg.HandlerTimeout+sessionSlack)),
+		bounds:         transaction.Bounds(cfg.LockTimeout, max(cfg.SessionTimeout, cfg.HandlerTimeout+sessionSlack)),
 		incarnation:    uuid.NewString(),
 		handlerTimeout: cfg.HandlerTimeout,
 		retry:          cfg.Retry,
@@ -102,7 +102,8 @@ func newProcessor(cfg Config, classes []Class) *Processor {
 	}}
 	p.windows.member, p.windows.classes, p.windows.skew = &p.member, classes, cfg.Skew
 	p.marks.member, p.marks.windows = &p.member, &p.windows
-	p.calls.member, p.attempts.member, p.attempts.windows = &p.member, &p.member, &p.windows
+	p.calls.member, p.calls.inTx = &p.member, running{member: &p.member, inTx: true}
+	p.attempts.member, p.attempts.windows = &p.member, &p.windows
 	p.memory.member, p.memory.windows, p.memory.marks, p.memory.of = &p.member, &p.windows, &p.marks, cfg.Completed
 	p.letters.member, p.letters.windows, p.letters.clock = &p.member, &p.windows, time.Now
 	p.letters.most, p.letters.mostKeys = maxParkedLetters, maxParkedKeys
@@ -184,7 +185,8 @@ func (p *Processor) Claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, erro
 	if err := ev.validate(); err != nil {
 		return Claim{}, err
 	}
-	if _, err := tx.Exec(ctx, p.bounds.All); err != nil {
+	transaction.Forget(tx.Conn()) // a claim may fail, of which Begin would not know
+	if _, err := tx.Exec(ctx, p.bounds); err != nil {
 		return Claim{}, fmt.Errorf("claim %s: bound the transaction: %w", ev.Key, err)
 	}
 	return claimant{p, statement.On(tx)}.claimIn(ctx, ev)
@@ -203,7 +205,7 @@ func (p *Processor) ClaimSQL(ctx context.Context, tx *sql.Tx, ev Event) (Claim, 
 	if err := ev.validate(); err != nil {
 		return Claim{}, err
 	}
-	if _, err := tx.ExecContext(ctx, p.bounds.All); err != nil {
+	if _, err := tx.ExecContext(ctx, p.bounds); err != nil {
 		return Claim{}, fmt.Errorf("claim %s: bound the transaction: %w", ev.Key, err)
 	}
 	return claimant{p, statement.OnSQL(tx)}.claimIn(ctx, ev)

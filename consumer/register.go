@@ -57,19 +57,16 @@ func (w *windows) register(ctx context.Context) error {
 	return nil
 }
 
-// begin opens a transaction that is bounded as Config says, in one round trip. Classes
-// that were lost are registered again before.
-func (w *windows) begin(ctx context.Context) (pgx.Tx, error) { return w.beginIn(ctx, w.bounds.All) }
-
-// beginIn is begin for other bounds.
-func (w *windows) beginIn(ctx context.Context, bounds string) (pgx.Tx, error) {
+// begin opens a transaction that is bounded as Config says; it begins with its first
+// statement. Classes that were lost are registered again before.
+func (w *windows) begin(ctx context.Context) (pgx.Tx, error) {
 	if w.lost.CompareAndSwap(true, false) {
 		if err := w.register(ctx); err != nil {
 			w.lost.Store(true)
 			return nil, unusable(err)
 		}
 	}
-	tx, err := transaction.Begin(ctx, w.db, w.bounds, bounds)
+	tx, err := transaction.Begin(ctx, w.db, w.bounds)
 	if err != nil {
 		return nil, &infrastructureError{err}
 	}

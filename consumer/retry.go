@@ -265,7 +265,7 @@ func (s *steps) failed(ctx context.Context, it *item, cause error) {
 // count counts a failure of the handler, and gives the event up when it was the last
 // one that it may have.
 func (s *steps) count(ctx context.Context, it *item, cause error) error {
-	_, err := s.inTx(ctx, s.processor.bounds.All, []*item{it}, func(tx pgx.Tx) (int, error) {
+	_, err := s.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
 		attempts, last, err := s.processor.attempts.failure(ctx, tx, it, cause)
 		if it.end.err = cause; err != nil || !last {
 			return 1, err
@@ -338,7 +338,7 @@ func (s *steps) crashed(ctx context.Context, it *item, times int32) (Outcome, er
 		settled, err = s.look(ctx, it)
 	}
 	if err == nil && !settled {
-		_, err = s.inTx(ctx, s.processor.bounds.All, []*item{it}, func(tx pgx.Tx) (int, error) {
+		_, err = s.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
 			if err := s.giveUp(ctx, tx, it, givenUp(it, reasonCrash, cause, times)); err != nil {
 				return 0, err
 			}

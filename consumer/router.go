@@ -44,7 +44,7 @@ type Router struct {
 // NewRouter returns a router without handlers.
 func NewRouter(p *Processor) *Router {
 	r := &Router{processor: p, handlers: handlers{windows: &p.windows, of: make(map[string]*handler)}}
-	r.steps = steps{processor: p, begin: p.windows.beginIn, apply: p.calls.apply, commit: commit}
+	r.steps = steps{processor: p, begin: p.windows.begin, apply: p.calls.apply, commit: commit}
 	r.steps.claim = r.steps.claimUnparked
 	return r
 }

@@ -34,6 +34,7 @@ type scripted struct {
 	mu     sync.Mutex
 	script map[string]answer // by the query's name, or the beginning of a statement
 	asked  []string
+	trips  int // of which each may bring several statements
 }
 
 // scriptedProcessor is one of the group billing, with the default class.
@@ -50,7 +51,7 @@ func scriptedProcessor(t *testing.T, script map[string]answer) (*Processor, *scr
 	}
 	p := Disconnected()
 	p.group, p.log, p.handlerTimeout = "billing", slog.New(slog.DiscardHandler), time.Minute
-	p.lockTimeout, p.bounds = time.Second, transaction.BoundsOf(time.Second, time.Minute)
+	p.lockTimeout, p.bounds = time.Second, transaction.Bounds(time.Second, time.Minute)
 	p.db, err = pgxpool.NewWithConfig(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(p.db.Close)
@@ -80,14 +81,21 @@ func (s *scripted) serve(conn net.Conn) {
 		if !ok {
 			return
 		}
-		a := s.say(query.String)
-		if a.hangUp {
-			return
+		s.mu.Lock()
+		s.trips++
+		s.mu.Unlock()
+		for statement := range strings.SplitSeq(query.String, "\n;") {
+			a := s.say(statement)
+			if a.hangUp {
+				return
+			}
+			if a.status != 0 {
+				status = a.status
+			}
+			if s.send(server, a); a.code != "" {
+				break
+			}
 		}
-		if a.status != 0 {
-			status = a.status
-		}
-		s.send(server, a)
 	}
 }
 
@@ -147,10 +155,12 @@ func (s *scripted) statement(name string) string {
 	return ""
 }
 
-// open begins a transaction of a delivery.
+// open begins a transaction of a delivery, which begins with a statement.
 func (p *Processor) open(t *testing.T) pgx.Tx {
 	t.Helper()
 	tx, err := p.windows.begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT")
 	require.NoError(t, err)
 	t.Cleanup(func() { transaction.Rollback(context.Background(), tx) })
 	return tx

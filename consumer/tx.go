@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/onceward/onceward/consumer/internal/aside"
 	"github.com/onceward/onceward/consumer/internal/sqlstate"
 	"github.com/onceward/onceward/consumer/internal/transaction"
 )
@@ -19,6 +20,7 @@ import (
 // calls are those of handlers, in which users' code runs.
 type calls struct {
 	*member
+	inTx  running      // what handlers with a transaction have in their context
 	stuck atomic.Int64 // handlers that were left behind
 }
 
@@ -26,8 +28,8 @@ type calls struct {
 // returns nil may the transaction be committed.
 func (c *calls) apply(ctx context.Context, handler TxHandler, tx pgx.Tx, ev Event) error {
 	guarded := &transaction.Guarded{Tx: tx}
-	inside, cancel := context.WithTimeoutCause(context.WithValue(ctx, deliveryKey{},
-		&running{member: c.member, inTx: true}), c.handlerTimeout, ErrHandlerTimeout)
+	inside, cancel := context.WithTimeoutCause(context.WithValue(ctx, deliveryKey{}, &c.inTx), c.handlerTimeout,
+		ErrHandlerTimeout)
 	defer cancel()
 	err := c.bounded(inside, tx, func() error { return handler(inside, guarded, ev) })
 	if transaction.Abandoned(tx) {
@@ -168,14 +170,14 @@ func blame(ctx context.Context, tx pgx.Tx, err error) error {
 	return failed
 }
 
-// apart calls what users write in a goroutine of its own, which it may end; see recovered.
+// apart calls what users write in another goroutine, which it may end; see recovered.
 func apart(call func() error) <-chan error {
 	done := make(chan error, 1)
-	go func() {
+	aside.Go(func() {
 		err := errors.New("it has ended its goroutine (runtime.Goexit)")
 		defer func() { done <- err }()
 		err = recovered(call)
-	}()
+	})
 	return done
 }
 

@@ -1,5 +1,12 @@
 -- Lists, JSON and fingerprints travel as text: pgx can give those to a server in each of its exec modes.
 
+-- name: ClaimEvent :execrows
+-- ClaimEvent is ClaimEvents for one id: a statement that is not planned for lists costs a fifth of a message less.
+INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome)
+VALUES (CAST(@event_id::pg_catalog.text AS pg_catalog.uuid), @consumer_group, @event_type, @namespace, pg_catalog.decode(@fingerprint::pg_catalog.text, 'hex'), 'p')
+ON CONFLICT DO NOTHING
+RETURNING pg_catalog.set_config('lock_timeout', CASE WHEN pg_catalog.current_setting('onceward.lock_timeout', true) OPERATOR(pg_catalog.<>) '' THEN pg_catalog.current_setting('onceward.lock_timeout') END, true) OPERATOR(pg_catalog.||) pg_catalog.set_config('onceward.lock_timeout', '', true);
+
 -- name: ClaimEvents :one
 -- ClaimEvents claims several events at once and returns the ids of those that are new, with commas between. The ids are
 -- inserted in their order, because two that claim in opposite orders deadlock. It comes behind the statement that bounds the transaction.

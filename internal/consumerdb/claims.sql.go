@@ -43,8 +43,39 @@ func (q *Queries) AppliedAmong(ctx context.Context, arg AppliedAmongParams) ([]u
 	return items, nil
 }
 
-const claimEvents = `-- name: ClaimEvents :one
+const claimEvent = `-- name: ClaimEvent :execrows
 
+INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome)
+VALUES (CAST($1::pg_catalog.text AS pg_catalog.uuid), $2, $3, $4, pg_catalog.decode($5::pg_catalog.text, 'hex'), 'p')
+ON CONFLICT DO NOTHING
+RETURNING pg_catalog.set_config('lock_timeout', CASE WHEN pg_catalog.current_setting('onceward.lock_timeout', true) OPERATOR(pg_catalog.<>) '' THEN pg_catalog.current_setting('onceward.lock_timeout') END, true) OPERATOR(pg_catalog.||) pg_catalog.set_config('onceward.lock_timeout', '', true)
+`
+
+type ClaimEventParams struct {
+	EventID       string
+	ConsumerGroup string
+	EventType     string
+	Namespace     string
+	Fingerprint   string
+}
+
+// Lists, JSON and fingerprints travel as text: pgx can give those to a server in each of its exec modes.
+// ClaimEvent is ClaimEvents for one id: a statement that is not planned for lists costs a fifth of a message less.
+func (q *Queries) ClaimEvent(ctx context.Context, arg ClaimEventParams) (int64, error) {
+	result, err := q.db.Exec(ctx, claimEvent,
+		arg.EventID,
+		arg.ConsumerGroup,
+		arg.EventType,
+		arg.Namespace,
+		arg.Fingerprint,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const claimEvents = `-- name: ClaimEvents :one
 WITH claimed AS (
 INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome)
 SELECT t.event_id, $2, t.event_type, t.namespace, t.fingerprint, 'p'
@@ -74,7 +105,6 @@ type ClaimEventsRow struct {
 	LockTimeout string
 }
 
-// Lists, JSON and fingerprints travel as text: pgx can give those to a server in each of its exec modes.
 // ClaimEvents claims several events at once and returns the ids of those that are new, with commas between. The ids are
 // inserted in their order, because two that claim in opposite orders deadlock. It comes behind the statement that bounds the transaction.
 // lock_timeout is the session's again when all are new, because what the handler waits for is its own matter.

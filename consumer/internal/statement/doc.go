@@ -1,12 +1,11 @@
 // Package statement runs the statements of a delivery in the transaction that it has:
 // one of pgx, in each of its modes and behind a pooler, or one of database/sql.
 //
-// Those that find claims by their ids are planned each time, and a claim travels with
-// what bounds its transaction, in one round trip. The package keeps nothing but a mark
-// on a connection; a transaction is used by one goroutine at a time. Errors are those of
-// pgx, also over database/sql.
+// Those that find claims by their ids are planned each time. The package keeps nothing; a
+// transaction is used by one goroutine at a time. Errors are those of pgx, also over
+// database/sql.
 //
-//	statement.go   the statements, and one behind another
+//	statement.go   the statements
 //	planned.go     statements that are planned each time
 //	sql.go         over database/sql
 package statement

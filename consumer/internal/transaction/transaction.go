@@ -7,38 +7,32 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/onceward/onceward/consumer/internal/statement"
 )
 
 // RollbackTimeout bounds a rollback after a failure, which must not depend on
 // the delivery's own context. When it passes, the connection is closed.
 const RollbackTimeout = 5 * time.Second
 
-// Begin opens a transaction that is bounded from its beginning, in one round trip: by
-// with, which is a part of the bounds where the rest travels with the claim.
-func Begin(ctx context.Context, db *pgxpool.Pool, bounds Bounds, with string) (pgx.Tx, error) {
+// Begin takes a connection for a transaction in READ COMMITTED, which begins with its first
+// statement: BEGIN and the [Bounds] go before that, in the same round trip where pgx knows
+// the statement over this connection already. One without statements never begins.
+func Begin(ctx context.Context, db *pgxpool.Pool, bounds string) (pgx.Tx, error) {
 	conn, err := db.Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("begin transaction: %w", err)
 	}
-	if !statement.Described(conn.Conn()) {
-		with = bounds.All
-	}
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL READ COMMITTED;\n" + with})
-	if err != nil {
-		conn.Release()
-		return nil, fmt.Errorf("begin transaction: %w", err)
-	}
-	return &ownTx{Tx: tx, held: &held{conn: conn}}, nil
+	return &ownTx{held: &held{conn: conn}, bounds: bounds}, nil
 }
 
 // Rollback undoes what was not committed; after a commit it does nothing. Its
 // failure closes the connection, which undoes it too.
 func Rollback(ctx context.Context, tx pgx.Tx) {
+	if Ended(tx) {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RollbackTimeout)
 	defer cancel()
-	_ = tx.Rollback(ctx) // ErrTxClosed after a commit
+	_ = tx.Rollback(ctx)
 }
 
 // held is the connection of a delivery's transaction.
@@ -50,13 +44,25 @@ type held struct {
 // ownTx is a transaction of a delivery, or a savepoint of one. One whose handler
 // does not return belongs to that handler, and is not touched any more.
 type ownTx struct {
-	pgx.Tx
-	held  *held
-	inner bool // a savepoint
+	pgx.Tx // nil until its first statement
+	held   *held
+	bounds string
+	inner  bool // a savepoint
+}
+
+// Conn returns its connection.
+func (t *ownTx) Conn() *pgx.Conn {
+	if t.Tx == nil {
+		return t.held.conn.Conn()
+	}
+	return t.Tx.Conn()
 }
 
 // Begin makes a savepoint.
 func (t *ownTx) Begin(ctx context.Context) (pgx.Tx, error) {
+	if err := t.begin(ctx); err != nil {
+		return nil, err
+	}
 	savepoint, err := t.Tx.Begin(ctx)
 	if err != nil {
 		return nil, err
@@ -67,15 +73,24 @@ func (t *ownTx) Begin(ctx context.Context) (pgx.Tx, error) {
 // Commit ends the transaction, or the savepoint.
 func (t *ownTx) Commit(ctx context.Context) error {
 	defer t.end()
+	if t.Tx == nil {
+		return nil
+	}
 	return t.Tx.Commit(ctx)
 }
 
 // Rollback undoes the transaction, or the savepoint; nothing after its end.
 func (t *ownTx) Rollback(ctx context.Context) error {
-	if t.held.abandoned {
+	if t.held.conn == nil {
 		return nil
 	}
 	defer t.end()
+	if !t.inner {
+		Forget(t.Conn())
+	}
+	if t.Tx == nil {
+		return nil
+	}
 	return t.Tx.Rollback(ctx)
 }
 
