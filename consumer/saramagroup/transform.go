@@ -115,7 +115,7 @@ type transformFaults struct {
 	plain        bool // offsets are committed without member and generation
 	outside      bool // offsets are committed beside the transaction
 	keepOpen     bool // what is open at the end of a session stays open
-	keepProducer bool // after a commit that was sent more than once, too
+	keepProducer bool // it has all transactions of a session
 }
 
 // Transform reads topics as a member of a group until ctx ends, and writes what fn makes
@@ -147,9 +147,9 @@ type transformFaults struct {
 // The transactional id is "group:topic:partition". A worker gets a new epoch for it first,
 // which aborts what its predecessor has left open and fences it. The offsets are committed
 // with the member's generation, so that a member that was replaced cannot commit whatever
-// epoch it has. At the end of a session what is open is aborted. After a commit that had to
-// be sent more than once the producer is replaced: the other one may still be under way, and
-// would end a later transaction.
+// epoch it has. At the end of a session what is open is aborted. After each commit the
+// producer is replaced by one with a new epoch: what is late of a transaction, a request or
+// a marker, would otherwise end the next one.
 //
 // # Failures
 //

@@ -31,6 +31,37 @@ var saysOfTransactions = []string{
 	"-Dorg.slf4j.simpleLogger.log.org.apache.kafka.coordinator.group.OffsetMetadataManager=debug",
 }
 
+// markers logs how often the end of a transaction was written into a partition more than
+// once, and how often brokers refused one because it came late: each has its own epoch.
+func (th *theatre) markers() {
+	th.t.Helper()
+	again, refused := 0, 0
+	for _, name := range []string{upper, "__consumer_offsets"} {
+		written := make(map[string]bool)
+		for _, r := range th.raw(name) {
+			of := fmt.Sprint(r.Partition, " ", r.ProducerID, " ", r.ProducerEpoch)
+			switch {
+			case !r.Attrs.IsControl():
+			case written[of]:
+				again++
+				th.t.Log("a marker again:", name, "partition producer epoch", of, "offset", r.Offset, payload(r))
+			}
+			written[of] = written[of] || r.Attrs.IsControl()
+		}
+	}
+	for i := range th.cluster.Addrs() {
+		text, err := os.ReadFile(th.cluster.LogFile(i))
+		require.NoError(th.t, err)
+		for line := range strings.Lines(string(text)) {
+			if strings.Contains(line, "permanently failed with error INVALID_PRODUCER_EPOCH") {
+				refused++
+				th.t.Log("broker", i+1, line)
+			}
+		}
+	}
+	th.t.Logf("markers: %d were written again, %d were refused", again, refused)
+}
+
 // explain logs what lies in Kafka, and what sarama said, about the partitions whose outputs
 // are not its inputs: the outputs, the group's offsets, the states of the transactional id.
 func (th *theatre) explain(input, output map[int32][]string) {

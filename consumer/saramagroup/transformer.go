@@ -285,7 +285,6 @@ func (w *shift) commit(ctx context.Context) error {
 	if err := w.txn.commit(ctx, w.last); err != nil {
 		return err
 	}
-	w.confirmed.set(w.txn.at, w.last.Offset+1)
 	if w.cfg.faults.outside {
 		w.session.MarkMessage(w.last, "")
 		w.session.Commit()

@@ -25,10 +25,11 @@ const (
 // txn is the open transaction of one input partition, and the producer that has it. One
 // goroutine calls its methods.
 //
-// The invariant: an end of a transaction (AddOffsetsToTxn, TxnOffsetCommit, EndTxn) that
-// sarama has sent more than once is the last of its producer. A request of it may still be
-// under way, and a broker cannot tell the transactions of one epoch apart: it would end
-// the next transaction, or move its offsets. The next producer has another epoch.
+// The invariant: a producer has one transaction. What belongs to an earlier one may still be
+// under way: a request that sarama has sent twice, or the marker of its end, which brokers
+// send one another and may send twice too. Brokers cannot tell the transactions of one epoch
+// apart: it would end the next transaction, or move its offsets. So each one has an epoch of
+// its own, as Kafka gives it to clients that speak EndTxn v5; sarama speaks v3.
 type txn struct {
 	at    place
 	group *sarama.ConsumerGroupMetadata // of the session: a commit of an earlier generation is refused
@@ -36,7 +37,6 @@ type txn struct {
 	log   *slog.Logger
 
 	config   *sarama.Config
-	retries  atomic.Uint64                        // requests about the transaction that sarama has sent again
 	current  atomic.Pointer[sarama.AsyncProducer] // producer, for its status only
 	producer sarama.AsyncProducer
 	drained  chan struct{} // closed when the producer has ended
@@ -52,7 +52,6 @@ func newTxn(t *transformer, at place, group *sarama.ConsumerGroupMetadata) *txn 
 	config := *t.client.Config()
 	config.Producer.Transaction.ID = transactionalID(t.group, at)
 	config.Producer.Transaction.Retry.BackoffFunc = func(retries, _ int) time.Duration {
-		p.retries.Add(1)
 		p.pause(backoff.After(retries+1, txnRetryMin, txnRetryMax))
 		return 0
 	}
@@ -147,17 +146,15 @@ func (p *txn) begin() error {
 	return nil
 }
 
-// commit commits what was sent together with the offset behind the last message. When it
-// returns nil that is known, and nothing of it can be repeated or undone by what may still
-// be under way. After an error there may be no producer any more, and whether it was
-// committed is for the group's offset to say.
+// commit commits what was sent together with the offset behind the last message, and takes
+// a new producer. When it returns nil that is known, and nothing of it can be repeated or
+// undone by what may still be under way. After an error there may be no producer any more,
+// and whether it was committed is for the group's offset to say.
 func (p *txn) commit(ctx context.Context, last *sarama.ConsumerMessage) error {
-	// First alone, so that the retries which are counted are those of the end: the request
-	// that adds partitions is sent again often, for a harmless reason.
 	if err := p.flight.wait(ctx); err != nil {
 		return err
 	}
-	before, faults := p.retries.Load(), p.owner.cfg.faults
+	faults := p.owner.cfg.faults
 	producer, group := p.producer, p.group // it may outlive this call
 	if faults.plain {
 		group = sarama.NewConsumerGroupMetadata(group.GroupID)
@@ -174,10 +171,12 @@ func (p *txn) commit(ctx context.Context, last *sarama.ConsumerMessage) error {
 		return fmt.Errorf("commit a transaction of %q: %w", p.config.Producer.Transaction.ID, err)
 	}
 	p.begun = false
-	if p.retries.Load() == before || faults.keepProducer {
+	p.owner.confirmed.set(p.at, last.Offset+1)
+	if faults.keepProducer {
 		return nil
 	}
-	return p.rotate(ctx)
+	p.close(ctx)
+	return p.open(ctx)
 }
 
 // end runs an end of the transaction, which is left behind when ctx ends first.
@@ -190,16 +189,6 @@ func (p *txn) end(ctx context.Context, end func() error) error {
 	})
 	p.lost = p.lost || err != nil && ctx.Err() != nil
 	return err
-}
-
-// rotate takes a new producer.
-func (p *txn) rotate(ctx context.Context) error {
-	p.close(ctx)
-	if err := p.open(ctx); err != nil {
-		return err
-	}
-	p.log.Info("made a new Kafka producer, because a commit had to be sent more than once")
-	return nil
 }
 
 // leave ends what is open, so that readers of the outputs wait for nothing, and closes the
