@@ -31,35 +31,45 @@ var saysOfTransactions = []string{
 	"-Dorg.slf4j.simpleLogger.log.org.apache.kafka.coordinator.group.OffsetMetadataManager=debug",
 }
 
-// markers logs how often the end of a transaction was written into a partition more than
-// once, and how often brokers refused one because it came late: each has its own epoch.
+// markers logs the ends of transactions that were written into a partition more than once,
+// which of them came when Kafka had taken the transaction for complete, so that the next one
+// could be open, and how many were refused. Each transaction has an epoch of its own.
 func (th *theatre) markers() {
 	th.t.Helper()
-	again, refused := 0, 0
+	complete := make(map[string]time.Time)
+	for _, r := range th.raw("__transaction_state") {
+		var value kmsg.TxnMetadataValue
+		if value.ReadFrom(r.Value) == nil && strings.HasPrefix(value.State.String(), "Complete") {
+			complete[fmt.Sprint(value.ProducerID, "/", value.ProducerEpoch)] = r.Timestamp
+		}
+	}
+	again, late, refused := 0, 0, 0
 	for _, name := range []string{upper, "__consumer_offsets"} {
-		written := make(map[string]bool)
+		written := make(map[string]time.Time)
 		for _, r := range th.raw(name) {
-			of := fmt.Sprint(r.Partition, " ", r.ProducerID, " ", r.ProducerEpoch)
-			switch {
-			case !r.Attrs.IsControl():
-			case written[of]:
-				again++
-				th.t.Log("a marker again:", name, "partition producer epoch", of, "offset", r.Offset, payload(r))
+			if !r.Attrs.IsControl() {
+				continue
 			}
-			written[of] = written[of] || r.Attrs.IsControl()
+			of := fmt.Sprint(r.ProducerID, "/", r.ProducerEpoch)
+			first, twice := written[fmt.Sprint(r.Partition, " ", of)]
+			written[fmt.Sprint(r.Partition, " ", of)] = r.Timestamp
+			if !twice {
+				continue
+			}
+			again++
+			if r.Timestamp.After(complete[of]) {
+				late++
+			}
+			th.t.Logf("a marker again: %s-%d@%d producer %s %s at %s, first at %s, complete at %s", name, r.Partition, r.Offset, of, payload(r),
+				r.Timestamp.UTC().Format(logTime), first.UTC().Format(logTime), complete[of].UTC().Format(logTime))
 		}
 	}
 	for i := range th.cluster.Addrs() {
 		text, err := os.ReadFile(th.cluster.LogFile(i))
 		require.NoError(th.t, err)
-		for line := range strings.Lines(string(text)) {
-			if strings.Contains(line, "permanently failed with error INVALID_PRODUCER_EPOCH") {
-				refused++
-				th.t.Log("broker", i+1, line)
-			}
-		}
+		refused += strings.Count(string(text), "permanently failed with error INVALID_PRODUCER_EPOCH")
 	}
-	th.t.Logf("markers: %d were written again, %d were refused", again, refused)
+	th.t.Logf("markers: %d were written again, %d of them late; %d were refused", again, late, refused)
 }
 
 // explain logs what lies in Kafka, and what sarama said, about the partitions whose outputs
