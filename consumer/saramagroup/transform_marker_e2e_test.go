@@ -6,11 +6,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/consumer/saramagroup"
@@ -67,4 +71,41 @@ func TestTransformLateMarker(t *testing.T) {
 			require.Equal(t, tc.last, seen(kgo.ReadCommitted()))
 		})
 	}
+}
+
+// A transactional id has 32,767 epochs, an hour of transactions of 100 ms; then Kafka gives
+// it a new producer id. Nothing is lost or doubled over it. Long form.
+func TestTransformEpochsRunOut(t *testing.T) {
+	if os.Getenv("E2E_FULL") != "1" {
+		t.Skip("long form: E2E_FULL=1")
+	}
+	th := newTheatre(t, 1, "")
+	for i := range 20 {
+		record := &kgo.Record{Topic: topic, Key: []byte("key"), Value: fmt.Append(nil, i+1)}
+		require.NoError(t, th.client.ProduceSync(t.Context(), record).FirstErr())
+	}
+	id := fmt.Sprint("shouting:", topic, ":", th.partitionOf(t))
+	request := kmsg.NewPtrInitProducerIDRequest()
+	request.TransactionalID, request.TransactionTimeoutMillis = &id, 60_000
+	first := int64(-1)
+	for epoch := int16(0); epoch < math.MaxInt16-8; {
+		answer, err := request.RequestWith(t.Context(), th.client)
+		require.NoError(t, err)
+		require.NoError(t, kerr.ErrorForCode(answer.ErrorCode))
+		first, epoch = answer.ProducerID, answer.ProducerEpoch
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- saramagroup.Transform(ctx, th.cluster.Addrs(), "shouting", shout, saramagroup.TransformConfig{
+			Topics: []string{topic}, Insecure: true, MaxRecords: 1, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		})
+	}()
+	th.reads("shouting", 50*time.Millisecond)
+	cancel()
+	require.NoError(t, <-ended)
+	require.Equal(t, numbers(1, 20), readAll(t, th.cluster.Addrs(), upper, kgo.ReadCommitted()))
+	answer, err := request.RequestWith(t.Context(), th.client)
+	require.NoError(t, err)
+	require.NotEqual(t, first, answer.ProducerID, "it ran out")
 }

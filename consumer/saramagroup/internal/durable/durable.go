@@ -30,14 +30,20 @@ func Weakness(client sarama.Client, topic string) (why, cure string, err error) 
 	if err != nil {
 		return "", "", fmt.Errorf("describe topic %q: %w", topic, err)
 	}
-	entries, err := admin.DescribeConfig(sarama.ConfigResource{
-		Type: sarama.TopicResource, Name: topic, ConfigNames: []string{minInSync, unclean},
-	})
+	found, err := admin.DescribeConfigs([]*sarama.ConfigResource{
+		{Type: sarama.TopicResource, Name: topic, ConfigNames: []string{minInSync, unclean}},
+	}, sarama.DescribeConfigsOptions{})
+	if err == nil && len(found) != 1 {
+		err = sarama.ErrIncompleteResponse
+	}
+	if err == nil && found[0].ErrorCode != sarama.ErrNoError {
+		err = found[0].ErrorCode
+	}
 	if err != nil {
 		return "", "", fmt.Errorf("describe the configuration of topic %q: %w", topic, err)
 	}
 	config := make(map[string]string)
-	for _, entry := range entries {
+	for _, entry := range found[0].Configs {
 		config[entry.Name] = entry.Value
 	}
 	why, cure = judge(topics[0].Partitions, config)
