@@ -24,7 +24,6 @@ func TestStandbyNeverFences(t *testing.T) {
 	holder, standby := a.relay("holder", "", exactlyOnce(time.Minute)), a.relay("standby", "", exactlyOnce(time.Minute))
 	a.streams(holder)
 	load := startWild(a, 12)
-	began := a.producers("holder")
 	for restarts := range 3 {
 		standby.start()
 		looks := map[string]bool{}
@@ -40,13 +39,12 @@ func TestStandbyNeverFences(t *testing.T) {
 		}
 	}
 	load.stop()
-	require.Equal(t, began, a.producers("holder"), "the holder keeps its own")
 	require.Equal(t, 1, sessions(holder))
 	require.NotContains(t, holder.log(), "fenced")
 	a.confirmed(time.Minute)
 	holder.stop()
 	events := a.requireOnce(load.ghosts())
-	t.Logf("a standby, killed, stopped and killed: no producer of its own, one session and one producer of the holder; %d events, each once", events)
+	t.Logf("a standby, killed, stopped and killed: no producer of its own, one session of the holder; %d events, each once", events)
 }
 
 // TestZombieAsksForNoProducer: a relay that waits for its producer stops in its

@@ -23,8 +23,8 @@ type txn struct {
 	wire               *wire
 	coordinator, group *coordinator // of the transactional id, and of the group
 	producer           produce.Producer
-	grouped            bool          // the group is in the open transaction
-	touched            bool          // the coordinator may know of the open transaction
+	grouped            bool // the group is in the open transaction
+	touched            bool // the coordinator may know of the open transaction
 }
 
 func newTxn(s *settings, w *wire, config TransactionConfig, connection *sarama.Config) *txn {

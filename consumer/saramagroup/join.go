@@ -13,8 +13,8 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/consumer/saramagroup/internal/late"
-	"github.com/onceward/onceward/internal/wire"
 	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/internal/wire"
 )
 
 // shortSession is how long a session must last, or else finish a message, not

@@ -115,17 +115,18 @@ type transformFaults struct {
 	plain        bool // offsets are committed without member and generation
 	outside      bool // offsets are committed beside the transaction
 	keepOpen     bool // what is open at the end of a session stays open
-	keepProducer bool // after a commit that was sent more than once, too
+	keepProducer bool // it has all transactions of a session
 }
 
 // Transform reads topics as a member of a group until ctx ends, and writes what fn makes
 // of each record. The outputs of some records and their offsets are one Kafka transaction.
 // It needs no database.
 //
-// It is not ready. One of eleven runs of its fault test has seen the outputs of one
-// transaction twice, after the broker that coordinates the group was killed. It has not come
-// again, and nobody has explained it: "Open" in docs/adr/0031-transactional-ids.md. Use it
-// where a copy does no harm, or behind it a stage that claims.
+// It is not ready. One of eleven early runs of its fault test has seen the outputs of one
+// transaction twice, after the broker that coordinates the group was killed. Two defects of
+// Kafka that do this are guarded against since; whether one was the cause is not known:
+// "Open" in docs/adr/0031-transactional-ids.md. Use it where a copy does no harm, or behind
+// it a stage that claims.
 //
 // # Promise, but for that
 //
@@ -133,7 +134,8 @@ type transformFaults struct {
 // that go to one partition in the order of their input partition: through crashes,
 // rebalances, members that were taken for dead and come back, and losses of coordinators.
 // The group's offset and the outputs never say different things. It needs brokers that lose
-// nothing that was confirmed: docs/transform.md names their settings.
+// nothing that was confirmed: docs/transform.md names their settings. It looks at those of
+// the topics once, and logs a warning of what is too little.
 //
 // It is a promise about records, not about events. A record that is in the input twice
 // is transformed twice: the copies of a relay in idempotent mode, of a producer that sent
@@ -147,9 +149,10 @@ type transformFaults struct {
 // The transactional id is "group:topic:partition". A worker gets a new epoch for it first,
 // which aborts what its predecessor has left open and fences it. The offsets are committed
 // with the member's generation, so that a member that was replaced cannot commit whatever
-// epoch it has. At the end of a session what is open is aborted. After a commit that had to
-// be sent more than once the producer is replaced: the other one may still be under way, and
-// would end a later transaction.
+// epoch it has. At the end of a session what is open is aborted. After each commit the
+// producer is replaced by one with a new epoch: what is late of a transaction, a request or
+// a marker, would otherwise end the next one. Then the group must have the offset; one that
+// its coordinator has confirmed and lost (KAFKA-20634) is committed again.
 //
 // # Failures
 //

@@ -298,6 +298,7 @@ func TestTransform(t *testing.T) {
 		th.explain(input, output)
 		require.NoError(t, err)
 	}
+	th.markers()
 	made := 0
 	for _, values := range th.played(upper, kgo.ReadUncommitted()) {
 		made += len(values)

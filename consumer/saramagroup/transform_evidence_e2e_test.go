@@ -31,6 +31,47 @@ var saysOfTransactions = []string{
 	"-Dorg.slf4j.simpleLogger.log.org.apache.kafka.coordinator.group.OffsetMetadataManager=debug",
 }
 
+// markers logs the ends of transactions that were written into a partition more than once,
+// which of them came when Kafka had taken the transaction for complete, so that the next one
+// could be open, and how many were refused. Each transaction has an epoch of its own.
+func (th *theatre) markers() {
+	th.t.Helper()
+	complete := make(map[string]time.Time)
+	for _, r := range th.raw("__transaction_state") {
+		var value kmsg.TxnMetadataValue
+		if value.ReadFrom(r.Value) == nil && strings.HasPrefix(value.State.String(), "Complete") {
+			complete[fmt.Sprint(value.ProducerID, "/", value.ProducerEpoch)] = r.Timestamp
+		}
+	}
+	again, late, refused := 0, 0, 0
+	for _, name := range []string{upper, "__consumer_offsets"} {
+		written := make(map[string]time.Time)
+		for _, r := range th.raw(name) {
+			if !r.Attrs.IsControl() {
+				continue
+			}
+			of := fmt.Sprint(r.ProducerID, "/", r.ProducerEpoch)
+			first, twice := written[fmt.Sprint(r.Partition, " ", of)]
+			written[fmt.Sprint(r.Partition, " ", of)] = r.Timestamp
+			if !twice {
+				continue
+			}
+			again++
+			if r.Timestamp.After(complete[of]) {
+				late++
+			}
+			th.t.Logf("a marker again: %s-%d@%d producer %s %s at %s, first at %s, complete at %s", name, r.Partition, r.Offset, of, payload(r),
+				r.Timestamp.UTC().Format(logTime), first.UTC().Format(logTime), complete[of].UTC().Format(logTime))
+		}
+	}
+	for i := range th.cluster.Addrs() {
+		text, err := os.ReadFile(th.cluster.LogFile(i))
+		require.NoError(th.t, err)
+		refused += strings.Count(string(text), "permanently failed with error INVALID_PRODUCER_EPOCH")
+	}
+	th.t.Logf("markers: %d were written again, %d of them late; %d were refused", again, late, refused)
+}
+
 // explain logs what lies in Kafka, and what sarama said, about the partitions whose outputs
 // are not its inputs: the outputs, the group's offsets, the states of the transactional id.
 func (th *theatre) explain(input, output map[int32][]string) {

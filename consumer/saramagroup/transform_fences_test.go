@@ -2,7 +2,9 @@ package saramagroup_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -94,6 +96,31 @@ func TestTransformLateEndTxn(t *testing.T) {
 		require.NoError(t, again())
 		require.Equal(t, append(numbers(1, 3), "3"), p.seen(kgo.ReadCommitted()))
 	})
+}
+
+// Each transaction has an epoch of its own: brokers cannot tell apart what is late of two
+// that have the same one (TestTransformLateMarker).
+func TestTransformEpochs(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t, 1)
+	var mu sync.Mutex
+	var epochs []int16
+	p.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		p.KeepControl()
+		mu.Lock()
+		defer mu.Unlock()
+		epochs = append(epochs, r.(*kmsg.EndTxnRequest).ProducerEpoch)
+		return nil, nil, false
+	})
+	cfg := p.config()
+	cfg.MaxRecords = 1
+	p.produce(0, 1, 5)
+	stop, _ := p.start(shout, cfg)
+	p.reaches(0, 5)
+	require.NoError(t, stop())
+	require.Len(t, epochs, 5)
+	require.True(t, slices.IsSorted(epochs), epochs)
+	require.Len(t, slices.Compact(epochs), 5, "an epoch of two transactions")
 }
 
 // A member is taken for dead while it waits for a new epoch, gets it when another one has
@@ -190,7 +217,7 @@ func TestTransformStaleCoordinator(t *testing.T) {
 	require.Equal(t, numbers(1, 6), p.seen(kgo.ReadCommitted()))
 }
 
-// The new producer after a retried commit is refused: the commit is known all the same.
+// The new producer after a commit is refused: the commit is known all the same.
 func TestTransformRotationFails(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t, 1)

@@ -2,6 +2,7 @@ package saramagroup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -154,6 +155,32 @@ func (t *transformer) verify(ctx context.Context, at place, begins int64) error 
 		}
 	})
 }
+
+// has reports whether the group has an offset that was committed. The new producer has its
+// id, so Kafka says that the commit's markers are written: an offset that is still held back
+// has lost its marker.
+func (t *transformer) has(ctx context.Context, at place, offset int64) (has bool, err error) {
+	err = t.do(ctx, func() error {
+		for try := 1; ; try++ {
+			got, err := t.last(at)
+			has = err == nil && got >= offset
+			lost := err == nil || errors.Is(err, sarama.ErrUnstableOffsetCommit)
+			if has || lost && try >= lostTries {
+				return nil
+			}
+			if try == verifyTries {
+				return fmt.Errorf("look whether the group has the offset: %w", err)
+			}
+			_ = t.client.RefreshCoordinator(t.group)
+			t.wire.Pause(backoff.After(try, produceRetryMin, txnRetryMax))
+		}
+	})
+	return has, err
+}
+
+// lostTries are how often a coordinator is asked, which may have been deposed, before an
+// offset is taken for lost.
+const lostTries = 4
 
 // verifyTries are less than ten seconds, after which the session is begun anew.
 const verifyTries = 12

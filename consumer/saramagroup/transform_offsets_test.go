@@ -141,6 +141,56 @@ func TestTransformOffsetWentBack(t *testing.T) {
 	})
 }
 
+// A coordinator confirms a transaction's offset and loses it, as one that was deposed did
+// (KAFKA-20634): it is committed again before anything else, so that whoever has the
+// partition next begins behind it.
+func TestTransformOffsetLost(t *testing.T) {
+	t.Parallel()
+	seen := func(t *testing.T, defect bool) []string {
+		p := newPlant(t, 1)
+		var lost atomic.Bool
+		p.ControlKey(int16(kmsg.TxnOffsetCommit), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			if lost.Swap(true) {
+				return nil, nil, false
+			}
+			of := r.(*kmsg.TxnOffsetCommitRequest).Topics[0]
+			answer := kmsg.NewTxnOffsetCommitResponseTopic()
+			answer.Topic = of.Topic
+			partition := kmsg.NewTxnOffsetCommitResponseTopicPartition()
+			partition.Partition = of.Partitions[0].Partition
+			answer.Partitions = append(answer.Partitions, partition)
+			confirmed := r.ResponseKind().(*kmsg.TxnOffsetCommitResponse)
+			confirmed.Topics = append(confirmed.Topics, answer)
+			return confirmed, nil, true
+		})
+		p.produce(0, 1, 3)
+		cfg := p.config()
+		cfg.MaxRecords, cfg.CommitInterval = 3, 10*time.Second
+		if defect {
+			cfg = cfg.KeepProducer()
+		}
+		stop, _ := p.start(shout, cfg)
+		require.Eventually(t, func() bool { return len(p.seen(kgo.ReadCommitted())) == 3 }, patience, 10*time.Millisecond)
+		if !defect {
+			p.reaches(0, 3)
+		}
+		p.produce(0, 4, 4)
+		require.NoError(t, stop())
+		stop, _ = p.start(shout, p.config())
+		p.reaches(0, 4)
+		require.NoError(t, stop())
+		return p.seen(kgo.ReadCommitted())
+	}
+	t.Run("ours", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, numbers(1, 4), seen(t, false))
+	})
+	t.Run("defect: no look", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, append(numbers(1, 3), numbers(1, 4)...), seen(t, true))
+	})
+}
+
 // twice gives the third message of the first session again.
 type twice struct {
 	sarama.ConsumerGroupHandler

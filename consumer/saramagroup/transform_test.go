@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -323,4 +325,32 @@ func TestTransformEndsBesideASilentCoordinator(t *testing.T) {
 		t.Error("it waits for an answer")
 	}
 	close(silent)
+}
+
+// said gets what is logged.
+type said chan string
+
+func (s said) Write(line []byte) (int, error) {
+	s <- string(line)
+	return len(line), nil
+}
+
+// Topics that can lose what they have confirmed are named, with what to do.
+func TestTransformWarnsOfWeakTopics(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t, 1)
+	p.produce(0, 1, 3)
+	all := make(said, 1000)
+	cfg := p.config()
+	cfg.Logger = slog.New(slog.NewTextHandler(all, nil))
+	stop, _ := p.start(shout, cfg)
+	for line := range all {
+		if !strings.Contains(line, "a topic can lose what it has confirmed") || !strings.Contains(line, "topic=upper") {
+			continue
+		}
+		require.Contains(t, line, `because="partition 0 has 1 replicas, want 3" cure="raise the replication factor"`)
+		break
+	}
+	p.reaches(0, 3)
+	require.NoError(t, stop())
 }

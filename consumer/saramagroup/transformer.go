@@ -13,8 +13,9 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/consumer"
-	"github.com/onceward/onceward/internal/wire"
+	"github.com/onceward/onceward/consumer/saramagroup/internal/durable"
 	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/internal/wire"
 )
 
 // errFunc marks an error of a [TransformFunc], or of its outputs: the record is tried
@@ -27,6 +28,7 @@ type transforming struct {
 	cfg       TransformConfig
 	fn        TransformFunc
 	confirmed confirmed
+	judged    sync.Map // topics of which it is known whether they keep what they have
 }
 
 // session implements work.
@@ -134,6 +136,28 @@ func (t *transformer) do(ctx context.Context, f func() error) error {
 	}
 }
 
+// judge warns once of topics that can lose what they have confirmed. It does not wait.
+func (t *transformer) judge(topics ...string) {
+	for _, topic := range topics {
+		if _, judged := t.judged.LoadOrStore(topic, true); judged {
+			continue
+		}
+		t.tasks.Go(func() {
+			why, cure, err := durable.Weakness(t.client, topic)
+			var refusal sarama.KError
+			switch {
+			case errors.As(err, &refusal):
+				t.log.Info("cannot see whether a topic keeps what it has confirmed; going on. Grant DESCRIBE and DESCRIBE_CONFIGS to have it checked",
+					"topic", topic, "error", err)
+			case err != nil: // the session is over, or Kafka is away
+				t.judged.Delete(topic)
+			case why != "":
+				t.log.Warn("a topic can lose what it has confirmed: outputs can be lost, or be made twice", "topic", topic, "because", why, "cure", cure)
+			}
+		})
+	}
+}
+
 // fail says of what the session ends. What a person has to change ends Transform.
 func (t *transformer) fail(at place, err error) {
 	log := t.log.With("topic", at.topic, "partition", at.partition, "error", err)
@@ -216,6 +240,7 @@ func (w *shift) run(ctx, lasts context.Context) error {
 	if err := w.verify(ctx, w.txn.at, w.claim.InitialOffset()); err != nil {
 		return err
 	}
+	w.judge("__consumer_offsets", "__transaction_state")
 	for {
 		select {
 		case <-lasts.Done():
@@ -285,7 +310,6 @@ func (w *shift) commit(ctx context.Context) error {
 	if err := w.txn.commit(ctx, w.last); err != nil {
 		return err
 	}
-	w.confirmed.set(w.txn.at, w.last.Offset+1)
 	if w.cfg.faults.outside {
 		w.session.MarkMessage(w.last, "")
 		w.session.Commit()
@@ -345,5 +369,6 @@ func (w *shift) check(m *sarama.ProducerMessage) error {
 		return fmt.Errorf("topic %q cannot be written to: %w; create it, or allow it to be described", m.Topic, err)
 	}
 	w.known[m.Topic] = true
+	w.judge(m.Topic)
 	return nil
 }

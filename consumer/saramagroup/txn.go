@@ -2,15 +2,14 @@ package saramagroup
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
 
+	"github.com/onceward/onceward/consumer/saramagroup/internal/flight"
 	"github.com/onceward/onceward/internal/backoff"
 )
 
@@ -25,10 +24,11 @@ const (
 // txn is the open transaction of one input partition, and the producer that has it. One
 // goroutine calls its methods.
 //
-// The invariant: an end of a transaction (AddOffsetsToTxn, TxnOffsetCommit, EndTxn) that
-// sarama has sent more than once is the last of its producer. A request of it may still be
-// under way, and a broker cannot tell the transactions of one epoch apart: it would end
-// the next transaction, or move its offsets. The next producer has another epoch.
+// The invariant: a producer has one transaction. What belongs to an earlier one may still be
+// under way: a request that sarama has sent twice, or the marker of its end, which brokers
+// send one another and may send twice too. Brokers cannot tell the transactions of one epoch
+// apart: it would end the next transaction, or move its offsets. So each one has an epoch of
+// its own, as Kafka gives it to clients that speak EndTxn v5; sarama speaks v3.
 type txn struct {
 	at    place
 	group *sarama.ConsumerGroupMetadata // of the session: a commit of an earlier generation is refused
@@ -36,11 +36,10 @@ type txn struct {
 	log   *slog.Logger
 
 	config   *sarama.Config
-	retries  atomic.Uint64                        // requests about the transaction that sarama has sent again
 	current  atomic.Pointer[sarama.AsyncProducer] // producer, for its status only
 	producer sarama.AsyncProducer
 	drained  chan struct{} // closed when the producer has ended
-	flight   *flight
+	flight   *flight.Flight
 	begun    bool
 	ending   chan struct{} // closed when the last commit or abort has ended; nil before
 	lost     bool          // that was left behind under way
@@ -52,7 +51,6 @@ func newTxn(t *transformer, at place, group *sarama.ConsumerGroupMetadata) *txn 
 	config := *t.client.Config()
 	config.Producer.Transaction.ID = transactionalID(t.group, at)
 	config.Producer.Transaction.Retry.BackoffFunc = func(retries, _ int) time.Duration {
-		p.retries.Add(1)
 		p.pause(backoff.After(retries+1, txnRetryMin, txnRetryMax))
 		return 0
 	}
@@ -104,17 +102,17 @@ func (p *txn) open(ctx context.Context) error {
 		p.owner.tasks.Go(func() {
 			for late := range opened {
 				late.AsyncClose()
-				newFlight().drain(late)
+				flight.New().Drain(late)
 			}
 		})
 		return fmt.Errorf("get a producer id for %q: %w", p.config.Producer.Transaction.ID, err)
 	}
-	p.producer, p.flight, p.drained = <-opened, newFlight(), make(chan struct{})
-	flight, producer, drained := p.flight, p.producer, p.drained
+	p.producer, p.flight, p.drained = <-opened, flight.New(), make(chan struct{})
+	current, producer, drained := p.flight, p.producer, p.drained
 	p.current.Store(&producer)
 	p.owner.tasks.Go(func() {
 		defer close(drained)
-		flight.drain(producer)
+		current.Drain(producer)
 	})
 	return nil
 }
@@ -126,7 +124,7 @@ func (p *txn) send(ctx context.Context, messages []*sarama.ProducerMessage) erro
 		return err
 	}
 	for _, m := range messages {
-		p.flight.add()
+		p.flight.Add()
 		select {
 		case p.producer.Input() <- m:
 		case <-ctx.Done():
@@ -147,18 +145,37 @@ func (p *txn) begin() error {
 	return nil
 }
 
-// commit commits what was sent together with the offset behind the last message. When it
-// returns nil that is known, and nothing of it can be repeated or undone by what may still
-// be under way. After an error there may be no producer any more, and whether it was
-// committed is for the group's offset to say.
+// commit commits what was sent together with the offset behind the last message, takes a new
+// producer, and looks whether the group has the offset: coordinators have confirmed what
+// they then lost (KAFKA-20634). It commits such an offset again. When it returns nil all of
+// it is known, and nothing can be repeated or undone by what may still be under way. After
+// an error there may be no producer any more, and whether it was committed is for the
+// group's offset to say.
 func (p *txn) commit(ctx context.Context, last *sarama.ConsumerMessage) error {
-	// First alone, so that the retries which are counted are those of the end: the request
-	// that adds partitions is sent again often, for a harmless reason.
-	if err := p.flight.wait(ctx); err != nil {
+	if err := p.flight.Wait(ctx); err != nil {
 		return err
 	}
-	before, faults := p.retries.Load(), p.owner.cfg.faults
-	producer, group := p.producer, p.group // it may outlive this call
+	for {
+		if err := p.commitOnce(ctx, last); err != nil || p.owner.cfg.faults.keepProducer || p.owner.cfg.faults.outside {
+			return err
+		}
+		p.close(ctx)
+		if err := p.open(ctx); err != nil {
+			return err
+		}
+		has, err := p.owner.has(ctx, p.at, last.Offset+1)
+		if has || err != nil {
+			return err
+		}
+		p.log.Warn("the group's coordinator has confirmed an offset and lost it; committing it again", "offset", last.Offset+1)
+		if err := p.begin(); err != nil {
+			return err
+		}
+	}
+}
+
+func (p *txn) commitOnce(ctx context.Context, last *sarama.ConsumerMessage) error {
+	producer, group, faults := p.producer, p.group, p.owner.cfg.faults // they may outlive this call
 	if faults.plain {
 		group = sarama.NewConsumerGroupMetadata(group.GroupID)
 	}
@@ -174,10 +191,8 @@ func (p *txn) commit(ctx context.Context, last *sarama.ConsumerMessage) error {
 		return fmt.Errorf("commit a transaction of %q: %w", p.config.Producer.Transaction.ID, err)
 	}
 	p.begun = false
-	if p.retries.Load() == before || faults.keepProducer {
-		return nil
-	}
-	return p.rotate(ctx)
+	p.owner.confirmed.set(p.at, last.Offset+1)
+	return nil
 }
 
 // end runs an end of the transaction, which is left behind when ctx ends first.
@@ -190,16 +205,6 @@ func (p *txn) end(ctx context.Context, end func() error) error {
 	})
 	p.lost = p.lost || err != nil && ctx.Err() != nil
 	return err
-}
-
-// rotate takes a new producer.
-func (p *txn) rotate(ctx context.Context) error {
-	p.close(ctx)
-	if err := p.open(ctx); err != nil {
-		return err
-	}
-	p.log.Info("made a new Kafka producer, because a commit had to be sent more than once")
-	return nil
 }
 
 // leave ends what is open, so that readers of the outputs wait for nothing, and closes the
@@ -232,80 +237,5 @@ func (p *txn) close(ctx context.Context) {
 	select {
 	case <-p.drained:
 	case <-ctx.Done():
-	}
-}
-
-// flight counts the messages that are on their way.
-type flight struct {
-	changed chan struct{} // gets one when wait has to look again
-
-	mu      sync.Mutex
-	aloft   int
-	failure error // the first
-}
-
-func newFlight() *flight { return &flight{changed: make(chan struct{}, 1)} }
-
-func (f *flight) add() {
-	f.mu.Lock()
-	f.aloft++
-	f.mu.Unlock()
-}
-
-func (f *flight) land(err error) {
-	f.mu.Lock()
-	f.aloft--
-	if f.failure == nil {
-		f.failure = err
-	}
-	look := f.aloft == 0 || f.failure != nil
-	f.mu.Unlock()
-	if look {
-		select {
-		case f.changed <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// wait returns nil once all are acknowledged.
-func (f *flight) wait(ctx context.Context) error {
-	for {
-		f.mu.Lock()
-		aloft, failure := f.aloft, f.failure
-		f.mu.Unlock()
-		switch {
-		case failure != nil:
-			return failure
-		case aloft == 0:
-			return nil
-		}
-		select {
-		case <-f.changed:
-		case <-ctx.Done():
-			return errors.Join(errors.New("the outputs were not acknowledged in time"), ctx.Err())
-		}
-	}
-}
-
-// drain takes what becomes of the messages until the producer has ended. Nobody else may,
-// and somebody must: sarama waits for it.
-func (f *flight) drain(producer sarama.AsyncProducer) {
-	successes, failures := producer.Successes(), producer.Errors()
-	for successes != nil || failures != nil {
-		select {
-		case _, open := <-successes:
-			if !open {
-				successes = nil
-				continue
-			}
-			f.land(nil)
-		case failed, open := <-failures:
-			if !open {
-				failures = nil
-				continue
-			}
-			f.land(fmt.Errorf("produce to topic %q: %w", failed.Msg.Topic, failed.Err))
-		}
 	}
 }
