@@ -39,14 +39,14 @@ const startSlack = time.Minute
 // outage nothing is finished. The failures of events without a Source are returned for ever, and counted by who calls
 // [CountFailure] only.
 type Retry struct {
-	// MaxAttempts is how many failures of the handler an event may have, through restarts and on whichever member of the
-	// group. Default 20; negative: no limit.
+	// MaxAttempts is how many failures of the handler an event may have, through restarts and on whichever member of
+	// the group. Default 20; negative: no limit.
 	MaxAttempts int
 	// Permanent reports that no further attempt can mend a handler's error, in
 	// addition to those marked by [DeadLetter]. May be nil. It must be safe for
 	// concurrent use.
 	Permanent func(err error) bool
-	// OnLetter says what becomes of the events behind one that became a dead letter, whatever for. Default [LetterGoOn].
+	// OnLetter says what becomes of events behind one that became a dead letter, whatever for. Default [LetterGoOn].
 	OnLetter LetterPolicy
 }
 

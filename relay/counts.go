@@ -101,7 +101,6 @@ func (c *counts) LetterPublished() { c.change(func(s *Stats) { s.Letters++ }) }
 
 func (c *counts) checkpointLost() { c.change(func(s *Stats) { s.CheckpointsLost++ }) }
 
-
 // rewound counts what a session had read and not ended when it was over.
 func (c *counts) rewound(events uint64) {
 	if events > 0 {

@@ -66,7 +66,8 @@ func (w *watch) look(now time.Time) {
 	var kafka, letter []Wait
 	if owed := session.pump.Owed(); owed.Overdue(now, session.patience) {
 		topic := func(row *outbox.Row) string { return session.topic(row.Namespace, row.AggregateType, row.Type) }
-		kafka = []Wait{{Since: owed.Since, Detail: owed.Detail(w.cfg.Kafka.Brokers, topic, session.trouble), Events: owed.Events}}
+		detail := owed.Detail(w.cfg.Kafka.Brokers, topic, session.trouble)
+		kafka = []Wait{{Since: owed.Since, Detail: detail, Events: owed.Events}}
 	}
 	w.vitals.report(WaitKafka, kafka...)
 	if since := session.pump.Writing(); !since.IsZero() && now.Sub(since) >= letterPatience {

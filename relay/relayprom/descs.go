@@ -4,15 +4,15 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // descs are the metrics, and all of them in a list.
 type descs struct {
-	read, published, parked, skipped, rewound, waited                                                  *prometheus.Desc
-	letters, controls                                                                                  *prometheus.Desc
+	read, published, parked, skipped, rewound, waited                                       *prometheus.Desc
+	letters, controls                                                                       *prometheus.Desc
 	sessions, rewinds, checkpoints, checkpointsLost, transactions, topicsRemade, logDropped *prometheus.Desc
-	delay, commit, requests                                                                            *prometheus.Desc
-	lag, inFlight, queue, confirmed, ended, snapshot                                                   *prometheus.Desc
-	parkedAggregates, held, heldEvents                                                                 *prometheus.Desc
-	retained, slotLag, safe, oldest, walStatus                                                         *prometheus.Desc
-	ahead, leaves                                                                                      *prometheus.Desc
-	state, waiting                                                                                     *prometheus.Desc
+	delay, commit, requests                                                                 *prometheus.Desc
+	lag, inFlight, queue, confirmed, ended, snapshot                                        *prometheus.Desc
+	parkedAggregates, held, heldEvents                                                      *prometheus.Desc
+	retained, slotLag, safe, oldest, walStatus                                              *prometheus.Desc
+	ahead, leaves                                                                           *prometheus.Desc
+	state, waiting                                                                          *prometheus.Desc
 
 	all []*prometheus.Desc
 }
