@@ -199,7 +199,7 @@ func claimParams(group string, first map[uuid.UUID]*item) consumerdb.ClaimEvents
 		}
 	}
 	slices.SortFunc(rows, func(a, b row) int { return claims.Compare(a.id, b.id) })
-	c := consumerdb.ClaimEventsParams{ConsumerGroup: group}
+	c := consumerdb.ClaimEventsParams{ConsumerGroup: group, EventIds: []string{}} // nil would be NULL
 	for _, r := range rows {
 		c.EventIds = append(c.EventIds, r.id.String())
 		c.EventTypes = append(c.EventTypes, r.it.ev.Type)

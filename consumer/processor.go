@@ -185,10 +185,10 @@ func (p *Processor) Claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, erro
 	if err := ev.validate(); err != nil {
 		return Claim{}, err
 	}
-	transaction.Forget(tx.Conn()) // a claim may fail, of which Begin would not know
 	if _, err := tx.Exec(ctx, p.bounds); err != nil {
 		return Claim{}, fmt.Errorf("claim %s: bound the transaction: %w", ev.Key, err)
 	}
+	transaction.Forget(tx.Conn()) // a claim may fail, of which Begin would not know; tx has not ended
 	return claimant{p, statement.On(tx)}.claimIn(ctx, ev)
 }
 

@@ -76,7 +76,7 @@ func (m *Memory) rest(topic string, s *settings) *RouteError {
 		Route: topic, Topic: topic,
 		Reason: fmt.Sprintf("has refused records %d times in a row, the last time at %s, and does not say why (%v)", r.Times, at, r.Cause),
 		Cure: fmt.Sprintf("the log of the partition's leader says it; `kafka-topics.sh --bootstrap-server %s --describe --topic {topic}` names leaders", s.Brokers[0]) + again +
-			". If one event is to blame, `outboxctl list --state waiting` has it among the first of the topic, and `outboxctl skip` gives it up",
+			". If one event is to blame, `outboxctl list --state waiting` has it among the first of the topic, and `outboxctl skip --help` says how to give it up",
 	}
 }
 

@@ -41,7 +41,10 @@ const (
 // A write is acknowledged by the in-sync replicas, and they follow the broker
 // that leads. What was committed before the write, the writer has then; nothing
 // is committed after it, because all others are fenced.
-func (t *Transactional) fetch() (Position, bool, error) {
+//
+// An offset that is held back for more looks than bound is ErrUnstableOffsetCommit; 0: it
+// is waited for.
+func (t *Transactional) fetch(bound int) (Position, bool, error) {
 	w := t.wire
 	unstable, failures := 0, 0
 	for {
@@ -50,7 +53,10 @@ func (t *Transactional) fetch() (Position, bool, error) {
 		case err == nil:
 			return pos, found, nil
 		case errors.Is(err, sarama.ErrUnstableOffsetCommit):
-			if unstable++; unstable == unstableNotice {
+			if unstable++; bound > 0 && unstable > bound {
+				return Position{}, false, err
+			}
+			if unstable == unstableNotice {
 				t.settings.Logger.Warn("the checkpoint is held back by an open transaction of another producer on the same group; waiting until that ends",
 					"group", t.config.Group, "topic", t.config.Topic)
 			}

@@ -177,7 +177,7 @@ func (t *Transactional) connect(b *brokers) error {
 	p.watcher.also = t.lookForTopic
 	t.publisher = p
 	var err error
-	t.start, t.found, err = t.fetch()
+	t.start, t.found, err = t.fetch(0)
 	t.last = t.start
 	return err
 }

@@ -7,6 +7,8 @@ import (
 	"math"
 	"time"
 	"unicode/utf8"
+
+	"github.com/IBM/sarama"
 )
 
 // Commit commits what was published since the last commit together with the
@@ -110,9 +112,10 @@ func (t *Transactional) end(ctx context.Context, commit func() error) error {
 // It also fences whoever took over meanwhile, in which case this process no
 // longer owns the slot. That is harmless unless the other has committed, so the
 // checkpoint is read: when it is not ours any more, nothing that is in memory here may
-// be published. It may be the one before: a group coordinator that is deposed and does
-// not know it may confirm an offset which the next one never had (KAFKA-20634, mended in
-// 4.3.1). Then it is committed again.
+// be published. It may be the one before, or held back although no transaction is open: a
+// group coordinator that is deposed and does not know it may confirm an offset, or a
+// marker, which the next one never had (KAFKA-20634, mended in 4.3.1). Then it is committed
+// again, which ends whatever this producer's id has open.
 func (t *Transactional) renew(ctx context.Context, committed Position) error {
 	if t.config.faults.keepProducer {
 		return nil
@@ -120,26 +123,33 @@ func (t *Transactional) renew(ctx context.Context, committed Position) error {
 	for try := 1; ; try++ {
 		t.opened.Store(int64(time.Since(t.born))) // the watch bounds this too
 		found, err := t.reinitialize(ctx)
+		held := errors.Is(err, sarama.ErrUnstableOffsetCommit)
 		switch {
-		case err != nil:
-			return t.explain("get a new epoch", err)
-		case found == committed:
+		case err != nil && (!held || try > lostTries):
+			return t.explain("get a new epoch, and read the checkpoint", err)
+		case !held && found == committed:
 			t.last = committed
 			return nil
-		case found != t.last || try > lostTries:
-			return fmt.Errorf("%w: %w: the checkpoint of group %q was moved to %d by another relay with the same transactional id %q",
-				ErrFailed, ErrFenced, t.config.Group, found.Order, t.config.ID)
+		case !held && (found != t.last || try > lostTries):
+			return fmt.Errorf("%w: %w: the checkpoint of group %q is at %d and not at %d, which was committed: "+
+				"another relay with the same transactional id %q has moved it, or it was deleted",
+				ErrFailed, ErrFenced, t.config.Group, found.Order, committed.Order, t.config.ID)
 		}
-		t.settings.Logger.Warn("the group's coordinator has lost a position that Kafka had confirmed; it is committed again",
-			"group", t.config.Group, "position", committed.Order, "found", found.Order)
+		t.settings.Logger.Warn("the group's coordinator has lost what Kafka had confirmed of a position; it is committed again",
+			"group", t.config.Group, "position", committed.Order)
 		if err := t.commit(ctx, committed); err != nil {
 			return err
 		}
 	}
 }
 
-// lostTries bounds how often a position that was confirmed and lost is committed again.
-const lostTries = 3
+const (
+	// lostTries bounds how often a position that was confirmed and lost is committed again.
+	lostTries = 3
+	// heldTries bounds the looks at one that is held back though it was confirmed, some
+	// seconds: brokers may answer the end of a transaction before they have applied it.
+	heldTries = 10
+)
 
 // reinitialize gets a new epoch, and reads the checkpoint. The end of ctx, and Close,
 // cut the wire for it.
@@ -148,7 +158,7 @@ func (t *Transactional) reinitialize(ctx context.Context) (found Position, err e
 	t.inTurn(func() {
 		err := t.txn.initialize()
 		if err == nil {
-			found, _, err = t.fetch()
+			found, _, err = t.fetch(heldTries)
 		}
 		done <- err
 	})

@@ -195,6 +195,32 @@ func TestUnstableCheckpointIsWaitedFor(t *testing.T) {
 	})
 }
 
+// A marker that a deposed coordinator confirmed and lost holds the position back for ever;
+// to commit it again ends that.
+func TestAPositionThatStaysHeldBackIsCommittedAgain(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, c *cluster, cfg publisher.Config) {
+		c.checkpointTopic()
+		p := startTransactional(t, cfg, oneSlot())
+		transact(t, p, "a", 0, 9)
+		unstable := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetFetch}, Err: kerr.UnstableOffsetCommit, Count: -1})
+		ends := 0
+		c.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			if ends++; ends == 2 {
+				unstable.Remove()
+			}
+			return nil, nil, false
+		})
+		require.NoError(t, p.Commit(t.Context(), at(10)))
+		require.Equal(t, 2, ends)
+		transact(t, p, "a", 10, 19)
+		require.NoError(t, p.Commit(t.Context(), at(20)))
+		require.NoError(t, p.Err())
+		require.NoError(t, p.Close())
+		require.Equal(t, numbers(0, 19), c.committed("shop.order"))
+	}, kfake.SeedTopics(1, "shop.order"))
+}
+
 func startUntil(t *testing.T, cfg publisher.Config, limit time.Duration) *publisher.Transactional {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)

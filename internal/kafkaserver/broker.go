@@ -76,6 +76,7 @@ var tools = map[string]string{
 	"kafka-configs.sh":         "kafka.admin.ConfigCommand",
 	"kafka-consumer-groups.sh": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
 	"kafka-topics.sh":          "org.apache.kafka.tools.TopicCommand",
+	"kafka-transactions.sh":    "org.apache.kafka.tools.TransactionsCommand",
 }
 
 // Scripts returns, by name, shell scripts that do what Kafka's own of these names do, with
