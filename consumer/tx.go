@@ -221,8 +221,8 @@ func commit(ctx context.Context, tx pgx.Tx) error {
 
 // judge marks an error of a statement of ours as one of infrastructure when the
 // delivery's context has ended or the connection is gone, whatever the error itself says,
-// or it says that a plan is stale or a statement was canceled, and names an installation that is not complete. What was judged
-// before stays.
+// or it says that a plan is stale or a statement was canceled, and names an installation
+// that is not complete. What was judged before stays.
 func judge(ctx context.Context, tx pgx.Tx, err error) error {
 	if marked, _ := mark(err); err == nil || marked || transaction.Ended(tx) {
 		return err
