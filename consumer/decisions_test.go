@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
@@ -433,4 +434,35 @@ func TestNothingIsJudgedAfterTheCommit(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	require.False(t, IsInfrastructure(judge(ended, tx, ErrNotApplied)))
+}
+
+// A plan that a change of tables made stale, a prepared statement that the server does not
+// know, and a canceled statement of ours are no handler's failure.
+func TestAStalePlanIsNoHandlersFailure(t *testing.T) {
+	p, _ := scriptedProcessor(t, nil)
+	tx, err := p.windows.begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+	for code, ours := range map[string]bool{"0A000": true, "26000": true, "57014": true, "23505": false} {
+		require.Equal(t, ours, IsInfrastructure(judge(t.Context(), tx, &pgconn.PgError{Code: code})), code)
+	}
+}
+
+// A claim for which there is nothing to claim says so by an empty array, which NULL is not:
+// the statement gives the lock timeout back.
+func TestNothingToClaimIsNoNull(t *testing.T) {
+	require.NotNil(t, claimParams("shop", nil).EventIds)
+}
+
+// A claim in a transaction that has ended touches no connection: it is the pool's again.
+func TestAClaimInAnEndedTransaction(t *testing.T) {
+	p, _ := scriptedProcessor(t, nil)
+	tx, err := p.windows.db.Begin(t.Context())
+	require.NoError(t, err)
+	of := tx.Conn().PgConn().CustomData() // what another delivery knows of it by now
+	of["onceward statements"] = "known"
+	require.NoError(t, tx.Rollback(t.Context()))
+	_, err = p.Claim(t.Context(), tx, eventAt(t, time.Now()))
+	require.ErrorIs(t, err, pgx.ErrTxClosed)
+	require.Contains(t, of, "onceward statements")
 }
