@@ -63,7 +63,6 @@ func TestZombieAsksForNoProducer(t *testing.T) {
 	_, err := a.pool.Exec(t.Context(), `SELECT pg_terminate_backend(active_pid) FROM pg_catalog.pg_replication_slots WHERE slot_name = $1 AND active`, a.slot())
 	require.NoError(t, err)
 	a.streams(owner)
-	owned := a.producers("owner") // a coordinator that is loading is asked more than once
 	load := startWild(a, 14)
 	before := a.producers("zombie")
 	require.NoError(t, zombie.process.Signal(syscall.SIGCONT))
@@ -71,13 +70,13 @@ func TestZombieAsksForNoProducer(t *testing.T) {
 	asked := a.producers("zombie") - before
 	require.LessOrEqual(t, asked, 6, "what it asks before it has looked")
 	load.stop()
-	require.Equal(t, owned, a.producers("owner"), "nobody fenced it")
 	require.Equal(t, 1, sessions(owner))
+	require.NotContains(t, owner.log(), "fenced")
 	a.confirmed(time.Minute)
 	zombie.stop()
 	owner.stop()
 	events := a.requireOnce(load.ghosts())
-	t.Logf("a zombie that waited for its producer asked %d times more when it woke, and stands by; one session and one producer of the owner; %d events, each once", asked, events)
+	t.Logf("a zombie that waited for its producer asked %d times more when it woke, and stands by; one session of the owner; %d events, each once", asked, events)
 }
 
 // TestStoppedPastItsTransactionTimeout: a lone relay stops in its tracks with a
