@@ -290,10 +290,10 @@ func TestReport(t *testing.T) {
 	})}.service(t))
 	require.Len(t, r.errors, 2)
 	require.Regexp(t, `^consumertest: broken promise: a process may die at any point
-  event:    8, Placed of order "o-8", key consumertest:[0-9a-f-]{36}
-  delivery: the process died after .INSERT INTO shipments VALUES \(\$1, \$2\). \(statement 3\), whose answer was lost; it was started again, and the message came again
+  event:    6, Placed of order "o-6", key consumertest:[0-9a-f-]{36}
+  delivery: the process died after .INSERT INTO shipments VALUES \(\$1, \$2\). \(statement 2\), whose answer was lost; it was started again, and the message came again
   found:    beside one undisturbed delivery \(\+ too much, - missing\):
-            \+ o-8 sent
+            \+ o-6 sent
   do:       an effect was made again\. `, r.errors[0])
 }
 

@@ -228,7 +228,7 @@ func called(sql string) string {
 	const most = 60
 	if named, ours := strings.CutPrefix(sql, "-- name: "); ours {
 		name, _, _ := strings.Cut(named, " ")
-		if name == "ClaimEvents" {
+		if name == "ClaimEvent" || name == "ClaimEvents" {
 			return "the claim"
 		}
 		return "Onceward's " + name

@@ -123,6 +123,7 @@ func TestStatementsHaveNames(t *testing.T) {
 		"commit":                                   "COMMIT",
 		"COMMIT AND CHAIN":                         "`COMMIT AND CHAIN`",
 		"-- name: ClaimEvents :one\n\nWITH c":      "the claim",
+		"-- name: ClaimEvent :execrows\nINSERT":    "the claim",
 		"-- name: EndEffects :one\nUPDATE":         "Onceward's EndEffects",
 		"INSERT INTO a\n\t\tVALUES ($1)":           "`INSERT INTO a VALUES ($1)`",
 		"SELECT '" + strings.Repeat("é", 70) + "'": "`SELECT '" + strings.Repeat("é", 52) + "…`",

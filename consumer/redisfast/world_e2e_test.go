@@ -71,7 +71,11 @@ func (*asked) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)  
 
 func (a *asked) count(sql string, args []any) {
 	a.statements.Add(1)
-	if !strings.Contains(sql, "-- name: ClaimEvents ") {
+	switch {
+	case strings.Contains(sql, "-- name: ClaimEvent "):
+		a.claims.Add(1)
+		return
+	case !strings.Contains(sql, "-- name: ClaimEvents "):
 		return
 	}
 	for _, arg := range args {
