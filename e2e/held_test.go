@@ -25,7 +25,7 @@ type heldForm struct {
 }
 
 var (
-	heldShort = heldForm{missing: 2000, healed: 20, behind: 100_000, others: 200_000}
+	heldShort = heldForm{missing: 2000, healed: 20, behind: 100_000, others: 300_000}
 	heldLong  = heldForm{missing: 20_000, healed: 200, behind: 1_000_000, others: 400_000}
 )
 
