@@ -135,13 +135,19 @@ func (w *Wire) Cut() {
 func (w *Wire) Down() <-chan struct{} { return w.down }
 
 // Pause waits, and reports false at once when the wire is cut.
-func (w *Wire) Pause(d time.Duration) bool {
+func (w *Wire) Pause(d time.Duration) bool { return Pause(d, w.down) }
+
+// Pause waits, and reports false at once when down is closed before.
+func Pause(d time.Duration, down <-chan struct{}) bool {
+	if d <= 0 {
+		return true
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return true
-	case <-w.down:
+	case <-down:
 		return false
 	}
 }

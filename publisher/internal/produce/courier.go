@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/internal/wire"
 )
 
 // courier carries produce requests to one broker, one at a time: each waits for
@@ -43,7 +45,7 @@ func (c *courier) run() {
 	var throttled time.Time
 	for r := range c.requests {
 		a := answer{courier: c, lanes: r.lanes}
-		if !Pause(time.Until(throttled), c.down) {
+		if !wire.Pause(time.Until(throttled), c.down) {
 			a.err = net.ErrClosed // sarama would go on with the pause, whatever becomes of the network
 			c.answers <- a
 			continue
@@ -56,20 +58,5 @@ func (c *courier) run() {
 			throttled = time.Now().Add(a.response.ThrottleTime)
 		}
 		c.answers <- a
-	}
-}
-
-// Pause waits, and reports false when down is closed before.
-func Pause(d time.Duration, down <-chan struct{}) bool {
-	if d <= 0 {
-		return true
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-down:
-		return false
 	}
 }

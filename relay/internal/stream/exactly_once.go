@@ -45,15 +45,17 @@ type exactlyOnce struct {
 	open   int       // records handed over since
 	events int       // of them, those that have a tag
 	oldest time.Time // commit time of the first of them
-
-	behind time.Duration // since then, when it was handed over
 }
 
-// lasts returns how long the open transaction may. A commit costs the same for few events
+// lasts returns how long the open transaction may, whose first event was handed over at a
+// time. A commit costs the same for few events
 // and for many, and the events after it wait for it: a relay that is behind grows its
 // transactions to a part of that, which nobody notices beside the rest.
-func (m *exactlyOnce) lasts() time.Duration {
-	return max(m.Interval, min(m.behind/4, m.Longest))
+func (m *exactlyOnce) lasts(since time.Time) time.Duration {
+	if m.oldest.IsZero() {
+		return m.Interval
+	}
+	return max(m.Interval, min(since.Sub(m.oldest)/4, m.Longest))
 }
 
 // handed ends the step in the progress.
@@ -61,10 +63,7 @@ func (m *exactlyOnce) handed(s *step) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.open == 0 {
-		m.oldest, m.behind = s.it.CommitTime, 0
-		if !m.oldest.IsZero() {
-			m.behind = time.Since(m.oldest)
-		}
+		m.oldest = s.it.CommitTime
 	}
 	m.open++
 	if s.tag == noTag {
@@ -91,7 +90,7 @@ func (m *exactlyOnce) settle(ctx context.Context, now time.Time, paused bool) er
 	if events == 0 {
 		return m.commitPosition(ctx, now)
 	}
-	late := now.Sub(since) >= m.lasts() || paused && now.Sub(m.committed) >= m.Interval
+	late := now.Sub(since) >= m.lasts(since) || paused && now.Sub(m.committed) >= m.Interval
 	if bytes < m.MaxBytes && !late {
 		return nil
 	}
