@@ -164,6 +164,9 @@ func (a *accounting) readRows() {
 	for _, row := range now {
 		there[row.Key] = true
 		a.rows[row.Key] = row
+		if _, seen := a.born[row.Key]; !seen {
+			a.born[row.Key] = len(a.over)
+		}
 	}
 	for key := range a.rows {
 		a.dropped[key] = !there[key]
@@ -188,6 +191,7 @@ func (a *accounting) readTopics() {
 		}
 		life := a.lifeOf(name)
 		records := map[string][]archived{}
+		newest := map[int32]int{} // by partition
 		for _, m := range a.committed(name) {
 			key := headerOf(m, outbox.HeaderKey)
 			history := a.after(life, m.Partition, m.Offset)
@@ -195,10 +199,11 @@ func (a *accounting) readTopics() {
 				fmt.Sprintf("%s.%d", life, history), history, m.Partition, m.Offset, string(m.Key), headerOf(m, record.HeaderReplayID) != "", headerOf(m, record.HeaderRepairID) != "",
 			}
 			records[key] = append(records[key], record)
+			newest[m.Partition] = max(newest[m.Partition], a.born[key])
 			if _, ok := a.rows[key]; ok {
 				continue
 			}
-			if why := a.ghost(key, record); why != "" {
+			if why := a.ghost(key, newest[m.Partition]); why != "" {
 				a.found = append(a.found, violation{noInvention, fmt.Sprintf("%s at %s %d/%d %s", key, name, m.Partition, m.Offset, why)})
 			}
 		}

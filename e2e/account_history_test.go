@@ -32,6 +32,7 @@ type histories struct {
 	seconds int                // processes of second relays
 
 	over    []over            // oldest first
+	born    map[string]int    // how many histories were over when a row was first seen
 	lost    map[string]int    // rows of a history that is over: the number of it
 	ghosts  map[string]bool   // of them, those that are in a topic
 	causes  map[string]string // of gaps, by id; a gap of a history that is over is gone from the tables
@@ -234,15 +235,16 @@ func (a *accounting) after(life string, partition int32, offset int64) (n int) {
 }
 
 // ghost judges a record of a row that no table has: it was committed in a history that
-// is over, and was published before the end of it.
-func (a *accounting) ghost(key string, at archived) (why string) {
+// is over, and whoever publishes what is of the next one has fenced whoever read it. How
+// many histories were over for the newest row in front of it is newest.
+func (a *accounting) ghost(key string, newest int) (why string) {
 	number, known := a.lost[key]
 	if !known {
 		return "belongs to no committed row"
 	}
 	a.ghosts[key] = true
-	if o := a.over[number]; o.exact && at.history > number {
-		return "was published after its row had gone with a history that was abandoned"
+	if a.over[number].exact && newest > number {
+		return "was published behind rows of a later history, its own was abandoned"
 	}
 	return ""
 }

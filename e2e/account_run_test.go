@@ -84,7 +84,7 @@ func newAccounting(t *testing.T, mode string, seed uint64, defect string) *accou
 		mode: mode, random: rand.New(rand.NewPCG(seed, 0xacc0)),
 		rows: map[string]accountRow{}, dropped: map[string]bool{}, loose: map[string]bool{}, again: map[string]bool{}, read: newArchive(), wide: mixedPartitions, made: map[string]bool{}, widths: map[string]int32{}, fates: map[string]string{}, said: map[string]string{}, madeDays: map[string]bool{},
 	}
-	a.lost, a.ghosts, a.causes = map[string]int{}, map[string]bool{}, map[string]string{}
+	a.born, a.lost, a.ghosts, a.causes = map[string]int{}, map[string]int{}, map[string]bool{}, map[string]string{}
 	a.arena = newArenaOn(t, accountServer(t, &a.histories, versions[seed%2]), 1, 6)
 	a.network = kafkaproxy.New()
 	t.Cleanup(func() { require.NoError(t, a.network.Close()) })

@@ -69,12 +69,14 @@ func newEnvironmentBetween(t *testing.T, server *pgserver.Server, brokers []stri
 	return w
 }
 
-// openPool opens the superuser's pool.
+// openPool opens the superuser's pool. To compile what the tests ask of a handful of
+// rows would take PostgreSQL seconds a question.
 func (w *environment) openPool() {
 	w.t.Helper()
 	conf, err := pgxpool.ParseConfig(w.server.DSN(w.name))
 	require.NoError(w.t, err)
 	conf.MaxConns = 24 // a writer may hold one and want another
+	conf.ConnConfig.RuntimeParams["jit"] = "off"
 	w.pool, err = pgxpool.NewWithConfig(w.t.Context(), conf)
 	require.NoError(w.t, err)
 }
