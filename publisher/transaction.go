@@ -293,7 +293,7 @@ func (t *Transactional) watch() {
 		case <-tick.C:
 			opened := t.opened.Load()
 			if opened != 0 && time.Since(t.born)-time.Duration(opened) > t.config.Timeout {
-				p.fail(fmt.Errorf("%w: a Kafka transaction was not ended within its timeout of %s; "+
+				p.fail(fmt.Errorf("%w: a Kafka transaction was not ended, or what it left not read, within its timeout of %s; "+
 					"see whether partitions lack in-sync replicas or brokers are away, and go on from the checkpoint", ErrFailed, t.config.Timeout))
 				return
 			}

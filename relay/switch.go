@@ -77,9 +77,9 @@ func (o *opener) recall(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("read the checkpoint of group %s: %w", name, err)
 	}
-	if inKafka.Order < kept.Order {
+	if inKafka.Order < kept.Order || inKafka.Order == kept.Order && inKafka.UpTo.Before(kept.UpTo) {
 		o.log.ErrorContext(ctx, "the checkpoint in Kafka is behind relay_state, which only follows it: set back, lost, or a gap was accepted; the relay goes on from relay_state",
-			"group", name, "checkpoint", inKafka.Order.String(), "from", kept.Order.String())
+			"group", name, "checkpoint", inKafka.Order.String(), "place", inKafka.UpTo.String(), "from", kept.Order.String(), "from_place", kept.UpTo.String())
 		o.counts.checkpointLost()
 		return nil
 	}

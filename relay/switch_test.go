@@ -54,10 +54,18 @@ func TestWhichCheckpointCounts(t *testing.T) {
 		c.Session = session
 		return c
 	}
-	text := (&ledger.Checkpoint{Order: 200, Session: ours}).Meta()
-	written := ledger.Checkpoint{Order: 200, Timeline: 1, Tick: 60, Letters: 4, Session: ours}
+	inside := func(ordinal uint32) *ledger.Checkpoint {
+		c := in(200)
+		c.UpTo = ledger.Place{Commit: 300, Ordinal: ordinal}
+		return c
+	}
+	row := ledger.Checkpoint{Order: 200, Session: ours, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 2}}}
+	text, written := row.Meta(), row
+	written.Timeline, written.Tick, written.Letters = 1, 60, 4
 	strange := *of(another, 300)
 	strange.Strange = true
+	same := inside(2)
+	same.Session = another
 	over := in(300)
 	over.Letters++ // which the database lacks
 	repaired := written
@@ -69,10 +77,12 @@ func TestWhichCheckpointCounts(t *testing.T) {
 		says    string
 	}{
 		"further":                   {ModeExactlyOnce, in(300), *in(300), ""},
-		"the same":                  {ModeExactlyOnce, in(200), *in(200), ""},
+		"further in a transaction":  {ModeExactlyOnce, inside(3), *inside(3), ""},
+		"the same":                  {ModeExactlyOnce, inside(2), *inside(2), ""},
 		"behind":                    {ModeExactlyOnce, in(199), written, "is behind relay_state"},
+		"behind in a transaction":   {ModeExactlyOnce, inside(1), written, "is behind relay_state"},
 		"further, of another copy":  {ModeExactlyOnce, of(another, 300), strange, ""},
-		"no further, of another":    {ModeExactlyOnce, of(another, 200), *of(another, 200), ""},
+		"no further, of another":    {ModeExactlyOnce, same, *same, ""},
 		"of a release before":       {ModeExactlyOnce, of(7, 300), *of(7, 300), ""},
 		"gone":                      {ModeExactlyOnce, nil, written, "is gone, deleted or expired"},
 		"of an earlier time":        {ModeIdempotent, in(300), repaired, ""},

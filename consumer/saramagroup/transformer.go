@@ -169,7 +169,7 @@ func (t *transformer) fail(at place, err error) {
 		errors.Is(err, sarama.ErrInvalidTransactionTimeout):
 		t.stop(fmt.Errorf("transform %s/%d as group %q: %w", at.topic, at.partition, t.group, err))
 	case overtaken(err):
-		log.Info("the partition is another member's by now; nothing of this one's transaction is seen")
+		log.Info("the partition is another member's by now, which goes on from the offset that was committed last")
 	default:
 		log.Warn("a transaction failed; joining again, at the offset that was committed last")
 	}
