@@ -12,6 +12,8 @@ RUN     ?=
 # two cores. A test that hangs is named by this limit before whoever runs all of
 # them loses patience.
 LIMIT   ?= 55m
+# Brokers of another version, on which the transactions are tried as well.
+OTHER_KAFKA ?= 4.3.1
 # How long each fuzz test runs.
 FUZZTIME ?= 20s
 # How the programs are built, and installed.
@@ -95,6 +97,8 @@ e2e: ## tests on real servers; RUN='TestName' runs some
 e2e-full: ## the same with the long forms: what is run before an issue is closed
 	E2E_FULL=1 $(MAKE) e2e LIMIT=3h
 	ONCEWARD_TEST_POSTGRES=18 $(GO) test -tags e2e -count=1 -timeout $(LIMIT) ./consumer/
+	$(GO) run ./internal/cmd/fetch -kafka $(OTHER_KAFKA)
+	E2E_FULL=1 ONCEWARD_TEST_KAFKA=$(OTHER_KAFKA) $(GO) test -tags e2e -count=1 -timeout $(LIMIT) ./publisher/ ./consumer/saramagroup/
 
 .PHONY: test
 test: deps lint check-generated test-unit e2e ## everything that CI runs

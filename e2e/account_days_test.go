@@ -97,7 +97,7 @@ var filledDay = regexp.MustCompile(`outboxctl partitions adopt (outbox_\d{8})`)
 // began before wrote there in a savepoint (one that was rolled back to goes on), and nothing tells
 // its rows from those of one that attached a partition with rows in a savepoint.
 func (a *accounting) adoptFilled() {
-	detail := scalar[string](a.environment, `SELECT COALESCE(max(detail), '') FROM onceward.relay_health WHERE slot = $1 AND code = 'PARTITION_FILLED'`, a.slot())
+	detail := scalar[string](a.environment, `SELECT COALESCE(string_agg(detail, ' '), '') FROM onceward.relay_health WHERE slot = $1 AND code = 'PARTITION_FILLED'`, a.slot())
 	for _, m := range filledDay.FindAllStringSubmatch(detail, -1) {
 		if !a.madeDays[m[1]] || !a.adoptLeaf(m[1]) {
 			continue

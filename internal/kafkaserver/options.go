@@ -1,8 +1,10 @@
 package kafkaserver
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,8 +16,8 @@ import (
 type Options struct {
 	// Brokers is 1 (the default) or 3.
 	Brokers int
-	// Version is that of the jars; empty is [DefaultVersion]. They must be in
-	// the cache, see [Fetch].
+	// Version is that of the jars; empty is what ONCEWARD_TEST_KAFKA in the
+	// environment says, else [DefaultVersion]. They must be in the cache, see [Fetch].
 	Version string
 	// Dir is the folder for data and logs. It is kept, and data in it is used
 	// again. Empty is a temporary folder that [Cluster.Stop] removes.
@@ -52,7 +54,7 @@ func (o *Options) complete() error {
 		return fmt.Errorf("kafkaserver: Brokers is %d; want 1 or 3", o.Brokers)
 	}
 	if o.Version == "" {
-		o.Version = DefaultVersion
+		o.Version = cmp.Or(os.Getenv("ONCEWARD_TEST_KAFKA"), DefaultVersion)
 	}
 	if o.JVM == nil {
 		o.JVM = DefaultJVM()
