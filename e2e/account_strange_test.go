@@ -71,7 +71,7 @@ func (a *accounting) profiled() {
 const maintenanceFile = "ONCEWARD_POSTGRES_MAINTENANCE_DSN_FILE="
 
 // leadMaintenanceElsewhere gives a relay a login of maintenance that leads to another
-// database, until it has said so, and nothing was made there.
+// database, until it has said so, and nothing was made there; or its server is gone.
 func (a *accounting) leadMaintenanceElsewhere(s step) bool {
 	r := a.nemesis.running(s)
 	if r == nil || slices.ContainsFunc(r.env, func(s string) bool { return strings.HasPrefix(s, maintenanceFile) }) {
@@ -83,12 +83,12 @@ func (a *accounting) leadMaintenanceElsewhere(s step) bool {
 	path := filepath.Join(a.t.TempDir(), "maintenance.dsn")
 	require.NoError(a.t, os.WriteFile(path, []byte(dsn.String()), 0o600))
 	r.env = append(r.env, maintenanceFile+path)
-	said := strings.Count(r.log(), "partitions would be made and dropped there")
+	server, said := a.server, strings.Count(r.log(), "partitions would be made and dropped there")
 	if !a.nemesis.terminateRelay(s) {
 		return false
 	}
 	a.endsAfter(s.lasting+time.Second, func() bool {
-		if strings.Count(r.log(), "partitions would be made and dropped there") == said || r.process == nil {
+		if a.server == server && strings.Count(r.log(), "partitions would be made and dropped there") == said || r.process == nil {
 			return false
 		}
 		r.env = slices.DeleteFunc(r.env, func(s string) bool { return s == maintenanceFile+path })
