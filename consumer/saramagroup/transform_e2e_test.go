@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -94,8 +95,14 @@ func (th *theatre) enter() *exec.Cmd {
 	child.Env = append(os.Environ(), "ONCEWARD_SHOUT_BROKERS="+strings.Join(th.cluster.Addrs(), ","), "ONCEWARD_SHOUT_DEFECT="+th.defect,
 		"ONCEWARD_SHOUT_TRACE="+th.trace)
 	child.Stderr = th.t.Output()
-	child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	require.NoError(th.t, child.Start())
+	child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // sent at the end of the thread that started it
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		started <- child.Start()
+		<-th.t.Context().Done()
+	}()
+	require.NoError(th.t, <-started)
 	th.t.Cleanup(func() {
 		if child.ProcessState == nil {
 			_ = child.Process.Kill()
