@@ -172,7 +172,11 @@ func TestChangedPasswordEndsTheProducer(t *testing.T) {
 	// What a real broker answers to a password that is valid no more.
 	changed := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.SASLAuthenticate}, TopLevel: true, Err: kerr.SaslAuthenticationFailed, Count: -1})
 	network.cutAll()
-	publishNumbered(t, p, "a", 10, 19)
+	for i := 10; i <= 19 && p.Err() == nil; i++ {
+		if err := p.Publish(within(t), event(uint64(i), "a", fmt.Sprint(i))); err != nil {
+			require.ErrorIs(t, err, sarama.ErrSASLAuthenticationFailed, "it failed meanwhile")
+		}
+	}
 	waitFor(t, p.Failed())
 	require.ErrorIs(t, p.Err(), sarama.ErrSASLAuthenticationFailed)
 	require.ErrorContains(t, p.Err(), "kafka.sasl")
