@@ -163,7 +163,7 @@ func (o *opener) own(ctx context.Context, dsn string) error {
 		return err
 	}
 	o.opening.step("compare the checkpoint with the server")
-	if err := o.begin.Bind(ctx, o.reader, beginning.Taken{Row: o.row, SlotPosition: o.at}, o.kept,
+	if err := o.begin.Bind(ctx, o.reader, beginning.Taken{Row: o.row, SlotPosition: o.at, Gap: o.covered.End()}, o.kept,
 		o.last.Known); err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (o *opener) signIn(ctx context.Context) error {
 	if o.cfg.Kafka.Mode != ModeExactlyOnce {
 		return nil
 	}
-	o.kept.Session, o.kept.Strange = o.id, false
+	o.kept.Session, o.kept.Gap, o.kept.Strange = o.id, o.covered.End(), false
 	tick, err := o.state.Save(ctx, o.kept)
 	o.tick.Store(max(tick, o.tick.Load()))
 	return err
@@ -292,7 +292,7 @@ func (o *opener) assemble(ctx context.Context) (err error) {
 	limits := o.cfg.Kafka.Transaction
 	o.pump.ExactlyOnce(o.tx, stream.Transactions{
 		Interval: limits.Interval, Longest: limits.longest(), MaxBytes: int64(limits.MaxBytes), Segment: o.idle.Segment,
-		Bound: ledger.Checkpoint{Timeline: o.reader.System().Timeline, Session: o.id},
+		Bound: ledger.Checkpoint{Timeline: o.reader.System().Timeline, Session: o.id, Gap: o.covered.End()},
 		Tick: func(ctx context.Context) (int64, error) {
 			tick, err := o.pumps.RaiseTick(ctx)
 			if err == nil {

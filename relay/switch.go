@@ -67,18 +67,15 @@ func (o *opener) recall(ctx context.Context) (err error) {
 		return nil
 	}
 	name := transactionID(o.row)
-	if !found {
-		o.log.ErrorContext(ctx, "the checkpoint in Kafka is gone, deleted or expired; the relay goes on from relay_state, and publishes again what was committed since",
-			"group", name, "topic", publisher.DefaultCheckpointTopic, "from", kept.Order.String(), "written", o.row.UpdatedAt)
+	inKafka, err := ledger.Parse(pos.Order, pos.Meta)
+	if !found || err != nil {
+		o.log.ErrorContext(ctx, "the checkpoint in Kafka is gone, deleted or expired, or cannot be read; the relay goes on from relay_state, and publishes again what was committed since",
+			"group", name, "topic", publisher.DefaultCheckpointTopic, "error", err, "from", kept.Order.String(), "written", o.row.UpdatedAt)
 		o.counts.checkpointLost()
 		return nil
 	}
-	inKafka, err := ledger.Parse(pos.Order, pos.Meta)
-	if err != nil {
-		return fmt.Errorf("read the checkpoint of group %s: %w", name, err)
-	}
 	if inKafka.Order < kept.Order || inKafka.Order == kept.Order && inKafka.UpTo.Before(kept.UpTo) {
-		o.log.ErrorContext(ctx, "the checkpoint in Kafka is behind relay_state, which only follows it: set back, lost, or a gap was accepted; the relay goes on from relay_state",
+		o.log.ErrorContext(ctx, "the checkpoint in Kafka is behind relay_state, which only follows it: set back, or lost; the relay goes on from relay_state",
 			"group", name, "checkpoint", inKafka.Order.String(), "place", inKafka.UpTo.String(), "from", kept.Order.String(), "from_place", kept.UpTo.String())
 		o.counts.checkpointLost()
 		return nil
@@ -159,7 +156,7 @@ func (o *opener) change(ctx context.Context) error {
 		return err
 	}
 	o.tick.Store(tick)
-	kept.Tick, kept.Timeline, kept.Session = tick, o.reader.System().Timeline, o.id
+	kept.Tick, kept.Timeline, kept.Session, kept.Gap = tick, o.reader.System().Timeline, o.id, o.covered.End()
 	if err := o.tx.Commit(ctx, publisher.Position{Order: uint64(kept.Order), Meta: kept.Meta()}); err != nil {
 		return fmt.Errorf("write the checkpoint to Kafka: %w", err)
 	}

@@ -17,6 +17,9 @@ import (
 	"github.com/onceward/onceward/relay/internal/state"
 )
 
+// foreign is a checkpoint that was moved by hand: it has no text.
+var foreign = &ledger.Checkpoint{Order: 300}
+
 // keeping is a Kafka in memory that keeps a checkpoint, or none, for slot
 // onceward_orders of system 7000, and how to reach it.
 func keeping(t *testing.T, kept *ledger.Checkpoint) publisher.Config {
@@ -30,7 +33,11 @@ func keeping(t *testing.T, kept *ledger.Checkpoint) publisher.Config {
 		const name = "onceward-7000-onceward_orders"
 		tx, err := publisher.NewTransactional(t.Context(), sink, publisher.TransactionConfig{ID: name, Group: name})
 		require.NoError(t, err)
-		require.NoError(t, tx.Commit(t.Context(), publisher.Position{Order: uint64(kept.Order), Meta: kept.Meta()}))
+		meta := kept.Meta()
+		if kept == foreign {
+			meta = ""
+		}
+		require.NoError(t, tx.Commit(t.Context(), publisher.Position{Order: uint64(kept.Order), Meta: meta}))
 		require.NoError(t, tx.Close())
 	}
 	return sink
@@ -85,6 +92,7 @@ func TestWhichCheckpointCounts(t *testing.T) {
 		"no further, of another":    {ModeExactlyOnce, same, *same, ""},
 		"of a release before":       {ModeExactlyOnce, of(7, 300), *of(7, 300), ""},
 		"gone":                      {ModeExactlyOnce, nil, written, "is gone, deleted or expired"},
+		"moved by hand":             {ModeExactlyOnce, foreign, written, "or cannot be read"},
 		"of an earlier time":        {ModeIdempotent, in(300), repaired, ""},
 		"of a history that is over": {ModeIdempotent, over, written, ""},
 		"never was any before":      {ModeIdempotent, nil, written, ""},

@@ -28,6 +28,10 @@ type Checkpoint struct {
 	Session  int64 // the number of the session that made it, to tell whose it was
 	Repair   Repair
 
+	// Gap: what lies below this transaction id is no matter of the stream that made it, as
+	// the end of the last gap says in relay_state's database; 0: there was none.
+	Gap uint64
+
 	// Strange: what Kafka keeps was made by a session of which relay_state does not know.
 	Strange bool
 }
@@ -58,13 +62,16 @@ func (c *Checkpoint) Knows(inKafka *Checkpoint) bool {
 // that starts before it also ends by there.
 func (c *Checkpoint) Ended(at Place) bool { return at.Commit < c.Order || at.Before(c.UpTo) }
 
-// Meta is the checkpoint as one line of text of less than 200 bytes, and 64 more
-// while a gap is repaired.
+// Meta is the checkpoint as one line of text of less than 200 bytes, 64 more while a gap
+// is repaired, and 25 more behind one.
 func (c *Checkpoint) Meta() string {
 	text := fmt.Sprintf("%s at=%s timeline=%d tick=%d letters=%d epoch=%d upto=%s release=%d cursor=%d,%s",
 		metaVersion, c.Order, c.Timeline, c.Tick, c.Letters, c.Session, c.UpTo, c.Release, c.Cursor.Lane, c.Cursor.From)
 	if c.Repair.Gap != uuid.Nil {
 		text += fmt.Sprintf(" repair=%s@%d", c.Repair.Gap, c.Repair.Cursor)
+	}
+	if c.Gap > 0 {
+		text += fmt.Sprintf(" gap=%d", c.Gap)
 	}
 	return text
 }
@@ -91,7 +98,7 @@ func Read(meta string) (Checkpoint, error) {
 		if err := c.parseField(key, value); err != nil {
 			return c, fmt.Errorf("parse checkpoint %q: %s: %w", label.Short(meta), key, err)
 		}
-		if key != "repair" {
+		if key != "repair" && key != "gap" {
 			seen++
 		}
 	}
@@ -123,6 +130,8 @@ func (c *Checkpoint) parseField(key, value string) (err error) {
 		err = c.parseCursor(value)
 	case "repair":
 		c.Repair, err = parseRepair(value)
+	case "gap":
+		c.Gap, err = strconv.ParseUint(value, 10, 64)
 	default:
 		err = fmt.Errorf("unknown field")
 	}

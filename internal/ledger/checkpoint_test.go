@@ -21,7 +21,7 @@ func TestACheckpointIsReadAsItWasWritten(t *testing.T) {
 				Cursor: Cursor{Lane: rapid.IntRange(0, 1<<31).Draw(t, "lane"), From: drawPlace(t)},
 			},
 			Timeline: rapid.Int32().Draw(t, "timeline"), Tick: rapid.Int64().Draw(t, "tick"),
-			Letters: rapid.Int64().Draw(t, "letters"), Session: rapid.Int64().Draw(t, "session"),
+			Letters: rapid.Int64().Draw(t, "letters"), Session: rapid.Int64().Draw(t, "session"), Gap: rapid.Uint64().Draw(t, "gap"),
 		}
 		got, err := Parse(uint64(want.Order), want.Meta())
 		require.NoError(t, err)
@@ -37,6 +37,8 @@ func TestTheCheckpointsTextIsFixed(t *testing.T) {
 		Timeline: 2, Tick: 77, Letters: 5, Session: 9,
 	}
 	require.Equal(t, "onceward/2 at=0/16B3748 timeline=2 tick=77 letters=5 epoch=9 upto=0/16B3800,12,0 release=7 cursor=3,0/16B3748,3,2", c.Meta())
+	c.Gap = 790
+	require.Equal(t, " gap=790", c.Meta()[len(c.Meta())-8:])
 }
 
 func TestTheResumeRule(t *testing.T) {

@@ -48,6 +48,8 @@ func TestTheCheckpointIsBoundToItsServer(t *testing.T) {
 		"a failover, and the promoted one lacks the last session": func(b *binding) {
 			b.kept.Timeline, b.switched, b.kept.Strange = 1, 400, true
 		},
+		"behind a gap that is known":      func(b *binding) { b.kept.Gap, b.gap = 790, 790 },
+		"the database has a later gap":    func(b *binding) { b.kept.Gap, b.gap = 790, 800 },
 		"this process was on another one": func(b *binding) { b.last.Timeline, b.row.Tick, b.kept.Tick = 1, 3, 3 },
 	} {
 		b := good()
@@ -68,6 +70,10 @@ func TestTheCheckpointIsBoundToItsServer(t *testing.T) {
 		CodeLettersLost + " knows this process": func(b *binding) { b.last.Letters = 1 },
 		CodeOtherTimeline + " cuts through a transaction": func(b *binding) {
 			b.kept.Timeline, b.switched, b.kept.UpTo = 1, 400, ledger.Place{Commit: 401, Ordinal: 2}
+		},
+		CodeSlotAdvanced + " and the gap was lost in a failover": func(b *binding) {
+			b.kept.Timeline, b.switched, b.kept.Strange, b.kept.Gap, b.gap = 1, 400, true, 790, 740
+			b.slotPosition = 400
 		},
 		CodeWentBack + " to a standby whose slot was made anew": func(b *binding) {
 			b.kept.Timeline, b.switched, b.row.Tick, b.kept.Tick, b.slotPosition = 1, 450, 8, 8, 480

@@ -37,14 +37,17 @@ type binding struct {
 	system       pglogrepl.IdentifySystemResult
 	kept         ledger.Checkpoint // from the mode's own place
 	slotPosition pglogrepl.LSN
+	gap          uint64        // the end of the last gap that the database has
 	switched     pglogrepl.LSN // where the server left the checkpoint's timeline; 0: it never was on it
 	last         Known         // what this process knows from its last session
 }
 
-// Taken is what a session has taken over: the relay's row, and where its slot stood.
+// Taken is what a session has taken over: the relay's row, where its slot stood, and the
+// end of its last gap.
 type Taken struct {
 	Row          outboxdb.RelayState
 	SlotPosition pglogrepl.LSN
+	Gap          uint64
 }
 
 // Bind checks the binding, and follows the server to another timeline if the
@@ -53,7 +56,7 @@ func (s *Beginner) Bind(ctx context.Context, reader *cdc.Reader, taken Taken, ke
 	last Known) error {
 	row := taken.Row
 	b := binding{slot: row.Slot, row: row, system: reader.System(), kept: kept, slotPosition: taken.SlotPosition,
-		last: last}
+		gap: taken.Gap, last: last}
 	if kept.Timeline != b.system.Timeline {
 		at, ok, err := reader.SwitchPoint(kept.Timeline)
 		if err != nil {
@@ -122,6 +125,8 @@ func (b binding) check() error {
 	case max(c.Order, c.UpTo.Commit) > b.system.XLogPos:
 		return gap(CodeCheckpointBeyondLog, "the checkpoint %s of slot %s is beyond the end of the log %s: the database went back in time",
 			max(c.Order, c.UpTo.Commit), b.slot, b.system.XLogPos)
+	case c.Gap > b.gap: // the checkpoint fits, what it was made behind does not
+		return gap(CodeSlotAdvanced, lostGap, c.Order, b.slot)
 	case b.slotPosition > c.Order:
 		return gap(CodeSlotAdvanced, "slot %s stands at %s, ahead of the checkpoint %s: it was made anew or advanced, and events in between were not sent",
 			b.slot, b.slotPosition, c.Order)
@@ -135,6 +140,8 @@ const (
 		"(a snapshot was restored under it), or the relay of another copy of it publishes to the same Kafka: stop that one before you decide"
 	wentBack = "the database of slot %s went back in time: its tick is %d, this process has seen %d (a snapshot was restored under it, " +
 		"or a standby that lagged was promoted); Kafka may hold events that it lacks"
+	lostGap = "the checkpoint %s in Kafka was made behind a gap of slot %s that this database has lost (a standby that lagged was promoted): " +
+		"whether the events in it were published is not known"
 	lettersLost = "the database of slot %s has lost writes of dead letters or of what waits: it counts %d, %d were made " +
 		"(it went back in time, or a standby without them was promoted)"
 )

@@ -185,7 +185,7 @@ func (s *Beginner) wouldBind(ctx context.Context, row outboxdb.RelayState) (deta
 	if err != nil {
 		return "", err
 	}
-	b := binding{slot: row.Slot, row: row, system: system, slotPosition: position, kept: kept}
+	b := binding{slot: row.Slot, row: row, system: system, slotPosition: position, kept: kept, gap: kept.Gap}
 	var left []string
 	if row.Timeline != system.Timeline {
 		b.switched = b.kept.Order

@@ -47,6 +47,9 @@ func Parse(text string) (Visible, error) {
 	return v, nil
 }
 
+// End is the first transaction id of which it sees nothing, as of any later one.
+func (v Visible) End() uint64 { return v.xmax }
+
 // Sees is pg_visible_in_snapshot.
 func (v Visible) Sees(xid uint64) bool {
 	if xid < v.xmin {

@@ -94,7 +94,7 @@ type Transactions struct {
 	Interval time.Duration
 	Longest  time.Duration // in the place of Interval, while the relay is behind
 	MaxBytes int64
-	Bound    ledger.Checkpoint                        // timeline and session of every checkpoint
+	Bound    ledger.Checkpoint                        // timeline, session and gap of every checkpoint
 	Segment  pglogrepl.LSN                            // bytes of a segment of the server's log
 	Tick     func(ctx context.Context) (int64, error) // raises the one in the database, durably
 }

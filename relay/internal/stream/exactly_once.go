@@ -149,7 +149,7 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 		return err
 	}
 	c := m.cut()
-	c.Timeline, c.Session, c.Tick = m.Bound.Timeline, m.Bound.Session, tick
+	c.Timeline, c.Session, c.Gap, c.Tick = m.Bound.Timeline, m.Bound.Session, m.Bound.Gap, tick
 	began := time.Now()
 	fault.Crash(fault.BeforeCommit)
 	if err := m.tx.Commit(ctx, publisher.Position{Order: uint64(c.Order), Meta: c.Meta()}); err != nil {

@@ -108,6 +108,9 @@ func (p *Pump) wake(now time.Time) time.Time {
 // take deals with a batch.
 func (p *Pump) take(ctx context.Context, batch []cdc.Item) error {
 	r := &p.reading
+	if err := p.whilePaused(ctx); err != nil {
+		return err
+	}
 	if err := r.complete(ctx, batch); err != nil {
 		return err
 	}
@@ -169,7 +172,7 @@ func (p *Pump) turn(ctx context.Context, paused bool) error {
 }
 
 // settle ends what is due, letters first: the next place is behind them. While
-// an operator has the relay paused, it is paused here.
+// an operator has the relay paused, it is paused behind that.
 func (p *Pump) settle(ctx context.Context, paused bool) error {
 	if err := p.letters.write(ctx); err != nil {
 		return err
@@ -186,6 +189,12 @@ func (p *Pump) settle(ctx context.Context, paused bool) error {
 		return err
 	}
 	p.counts.ParkedNow(p.letters.store.ParkedCount())
+	return p.whilePaused(ctx)
+}
+
+// whilePaused returns when no operator has the relay paused. A session that begins so
+// publishes nothing before.
+func (p *Pump) whilePaused(ctx context.Context) error {
 	if !p.Commands().Paused {
 		return nil
 	}

@@ -66,6 +66,16 @@ func (r *repair) Repaired() bool { return r.streams.Load() }
 // that is held waits there; nothing is released meanwhile.
 func (r *repair) Repair(ctx context.Context) error {
 	defer r.streams.Store(true)
+	if err := r.p.whilePaused(ctx); err != nil {
+		return err
+	}
+	if len(r.repairs) > 1 { // what only Kafka says of one is gone with the first commit of another's
+		for _, g := range r.repairs {
+			if err := r.gaps.move(ctx, ledger.Repair{Gap: g.ID, Cursor: g.Cursor}, false); err != nil {
+				return err
+			}
+		}
+	}
 	for _, g := range r.repairs {
 		before, err := r.p.status()
 		if err != nil {

@@ -154,6 +154,22 @@ func TestARepairGoesOnFromItsCursor(t *testing.T) {
 	require.Zero(t, sink.got[0].RepairID, "what a first start publishes was published by nobody before")
 }
 
+// Kafka keeps the cursor of one repair. Those of others are written down before it is
+// that of another gap.
+func TestTheCursorsOfSeveralGapsAreWrittenDownFirst(t *testing.T) {
+	sink := newFakeSink()
+	p, rows, first := repairing(sink, 2)
+	p.repairs[0].Cursor = math.MinInt64
+	second := Gap{ID: uuid.New(), Cause: "SLOT_MISSING", Cursor: 20}
+	p.repairs = append(p.repairs, second)
+	sink.refuse = func(publisher.Event) error {
+		require.Equal(t, []ledger.Repair{{Gap: first, Cursor: math.MinInt64}, {Gap: second.ID, Cursor: 20}}, rows.moved[:2])
+		return nil
+	}
+	require.NoError(t, p.Repair(t.Context()))
+	require.Len(t, sink.got, 2)
+}
+
 // What meets a held route waits there, behind what a session before left and
 // before what the stream brings, and the repair goes on. It goes out as what it is.
 func TestARepairPassesAHeldRoute(t *testing.T) {
