@@ -5,6 +5,7 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -84,6 +85,41 @@ func TestFailover(t *testing.T) {
 			require.Positive(t, w.published()[kept])
 			r.stop()
 		})
+	})
+}
+
+// TestFailoverLosesAGap: a session in exactly-once mode that begins anew writes the gap down
+// in the database, and then the position behind it in Kafka. A standby that is promoted
+// lacks the first: what is in the gap is published nevertheless.
+func TestFailoverLosesAGap(t *testing.T) {
+	t.Parallel()
+	onAVersion(t, func(t *testing.T, version string) {
+		w := ownEnvironment(t, version, nil)
+		w.prepareTables()
+		r := w.newRelay(w.config(`admin: {listen: "127.0.0.1:0"}`, "checkpoint_interval: 50ms"), "none").inMode("exactly-once")
+		begins(t, w, r)
+		writeOne(t, w)
+		caughtUp(t, w, r)
+		r.stop()
+		w.execute(`CREATE TABLE was AS SELECT * FROM onceward.relay_state; CREATE TABLE saw AS SELECT * FROM onceward.published_snapshots`)
+		passed := writeOne(t, w)
+		loseSlot(t, w)
+		plain := r.env
+		r.env = append(slices.Clone(plain), "CRASH_AT=before-mode")
+		r.start()
+		require.Contains(t, r.wait(30*time.Second), "SLOT_MISSING")
+		w.execute(`DELETE FROM onceward.gaps WHERE cause = 'SLOT_MISSING';
+			UPDATE onceward.published_snapshots p SET snapshot = s.snapshot, taken_at = s.taken_at, attachings = s.attachings FROM saw s WHERE s.slot = p.slot;
+			UPDATE onceward.relay_state r SET confirmed_lsn = w.confirmed_lsn, checkpoint = w.checkpoint, timeline = w.timeline, tick = w.tick, mode = w.mode,
+				dead_letters = w.dead_letters, publication_catalog = w.publication_catalog FROM was w WHERE w.slot = r.slot`)
+		promoted(t, w, false)
+		r.env = plain
+		begins(t, w, r)
+		eventually(t, "the gap is repaired", 30*time.Second, func() bool { return owed(w) == 0 })
+		require.Contains(t, scalar[string](w, `SELECT string_agg(cause || ' ' || detail, ', ') FROM onceward.gaps`), "SLOT_ADVANCED the checkpoint ")
+		r.stop()
+		require.Positive(t, w.published()[passed])
+		requireTrue(t, w)
 	})
 }
 
