@@ -67,7 +67,7 @@ func (t *transformer) free() error {
 			log.Info("ended a transaction that a member had left in the middle of its commit")
 		default:
 			log.Error("the offset is held back though no transaction is open: a coordinator that was deposed has lost the end of one " +
-				"(KAFKA-20634, in brokers before 4.3.1); the partition stands still until its offset is set by hand: " +
+				"(KAFKA-20634, in brokers before 4.3.1); the partition stands still, and with it the others of its member, until its offset is set by hand: " +
 				"\"When the end of a transaction is lost\" in docs/transform.md")
 		}
 	}

@@ -145,7 +145,8 @@ func (t *transformer) judge(topics ...string) {
 		t.tasks.Go(func() {
 			why, cure, err := durable.Weakness(t.client, topic)
 			switch {
-			case errors.Is(err, sarama.ErrTopicAuthorizationFailed), errors.Is(err, sarama.ErrClusterAuthorizationFailed):
+			case errors.Is(err, sarama.ErrTopicAuthorizationFailed),
+				errors.Is(err, sarama.ErrClusterAuthorizationFailed):
 				t.log.Info("cannot see whether a topic keeps what it has confirmed; going on. Grant DESCRIBE and DESCRIBE_CONFIGS to have it checked",
 					"topic", topic, "error", err)
 			case err != nil: // the session is over, or Kafka is away: it is asked again
@@ -167,7 +168,8 @@ func (t *transformer) fail(at place, err error) {
 	case hopeless(err) && !t.mayLogIn(err), errors.Is(err, sarama.ErrTransactionalIDAuthorizationFailed),
 		errors.Is(err, sarama.ErrInvalidTransactionTimeout):
 		t.stop(fmt.Errorf("transform %s/%d as group %q: %w", at.topic, at.partition, t.group, err))
-	case errors.Is(err, sarama.ErrIllegalGeneration), errors.Is(err, sarama.ErrUnknownMemberId), errors.Is(err, sarama.ErrFencedInstancedId):
+	case errors.Is(err, sarama.ErrIllegalGeneration), errors.Is(err, sarama.ErrUnknownMemberId),
+		errors.Is(err, sarama.ErrFencedInstancedId):
 		log.Info("the partition is another member's by now, which goes on from the offset that was committed last")
 	case errors.Is(err, sarama.ErrProducerFenced), errors.Is(err, sarama.ErrInvalidProducerEpoch):
 		log.Warn("its producer was replaced by another member, or its transaction was open for longer than TransactionTimeout; " +
