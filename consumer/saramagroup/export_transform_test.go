@@ -1,6 +1,10 @@
 package saramagroup
 
-import "github.com/IBM/sarama"
+import (
+	"log/slog"
+
+	"github.com/IBM/sarama"
+)
 
 // Defects that tests build into a Transform.
 func (c TransformConfig) Plain() TransformConfig        { c.faults.plain = true; return c }
@@ -24,4 +28,13 @@ func TransactionalID(group, topic string, partition int32) string {
 func (c TransformConfig) Member(around func(sarama.ConsumerGroupHandler) sarama.ConsumerGroupHandler) TransformConfig {
 	c.hooks.member = around
 	return c
+}
+
+// Message is message.
+func (o Output) Message() *sarama.ProducerMessage { return o.message() }
+
+// TransformSays is what a Transform logs of an error that ends its session.
+func TransformSays(log *slog.Logger, err error) {
+	t := &transformer{transforming: &transforming{joiner: joiner{log: log}}}
+	t.fail(place{"orders", 0}, err)
 }

@@ -1,6 +1,7 @@
 package saramagroup
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -38,7 +39,7 @@ const messageVersion = 2
 // for such, by an output. consumer.Permanent errors are no exception.
 type TransformFunc func(ctx context.Context, rec consumer.Record) ([]Output, error)
 
-// Output is a record to be written.
+// Output is a record to be written. Its bytes are copied when the function returns.
 type Output struct {
 	// Topic must exist, and be none of TransformConfig.Topics.
 	Topic string
@@ -51,16 +52,18 @@ type Output struct {
 	Headers []consumer.Header
 }
 
+// message has bytes of its own: sarama encodes it later, and the function may use its
+// buffers again.
 func (o Output) message() *sarama.ProducerMessage {
 	m := &sarama.ProducerMessage{Topic: o.Topic}
 	if o.Key != nil {
-		m.Key = sarama.ByteEncoder(o.Key)
+		m.Key = sarama.ByteEncoder(bytes.Clone(o.Key))
 	}
 	if o.Value != nil {
-		m.Value = sarama.ByteEncoder(o.Value)
+		m.Value = sarama.ByteEncoder(bytes.Clone(o.Value))
 	}
 	for _, h := range o.Headers {
-		m.Headers = append(m.Headers, sarama.RecordHeader{Key: []byte(h.Name), Value: h.Value})
+		m.Headers = append(m.Headers, sarama.RecordHeader{Key: []byte(h.Name), Value: bytes.Clone(h.Value)})
 	}
 	return m
 }
@@ -77,8 +80,8 @@ type TransformConfig struct {
 	SASL     *SASL
 	Insecure bool
 	// CommitInterval is how long a transaction is open before it is committed, and so
-	// how long an output waits, at most, to be seen. Default 100 ms; at most a quarter of
-	// TransactionTimeout.
+	// how long an output waits to be seen; longer while a function runs. Default 100 ms; at
+	// most a quarter of TransactionTimeout.
 	CommitInterval time.Duration
 	// MaxRecords is how many records are in a transaction at most. One whose outputs have
 	// 4 MiB is committed as well. Default 1000.
@@ -88,8 +91,8 @@ type TransformConfig struct {
 	// readers wait for what a process left that died, when no member takes its partitions
 	// over; one that does ends it at once. Default 1 minute; 1 s to 15 min.
 	TransactionTimeout time.Duration
-	// MaxMessageBytes bounds an output, with its key and headers; the max.message.bytes
-	// of its topic must not be below it. Default 1,000,000.
+	// MaxMessageBytes bounds an output with its key and headers, and a batch of them; the
+	// max.message.bytes of its topic must be larger by 100 bytes. Default 1,000,000.
 	MaxMessageBytes int
 	// Compression of outputs. Default none.
 	Compression sarama.CompressionCodec
@@ -122,20 +125,19 @@ type transformFaults struct {
 // of each record. The outputs of some records and their offsets are one Kafka transaction.
 // It needs no database.
 //
-// It is not ready. One of eleven early runs of its fault test has seen the outputs of one
-// transaction twice, after the broker that coordinates the group was killed. Two defects of
-// Kafka that do this are guarded against since; whether one was the cause is not known:
-// "Open" in docs/adr/0031-transactional-ids.md. Use it where a copy does no harm, or behind
-// it a stage that claims.
+// Run brokers of 4.3.1 or later. The coordinators of earlier ones can lose what they have
+// confirmed (KAFKA-20634): an offset that was lost while the session ended is made again, and
+// a partition can stand still. docs/transform.md says when, and what to do.
 //
-// # Promise, but for that
+// # Promise
 //
 // A reader of committed messages sees the outputs of each input record once, and those
 // that go to one partition in the order of their input partition: through crashes,
 // rebalances, members that were taken for dead and come back, and losses of coordinators.
 // The group's offset and the outputs never say different things. It needs brokers that lose
 // nothing that was confirmed: docs/transform.md names their settings. It looks at those of
-// the topics once, and logs a warning of what is too little.
+// the topics once, and logs a warning of what is too little. A group without an offset begins
+// at the oldest record: it must not be stopped for longer than offsets.retention.minutes.
 //
 // It is a promise about records, not about events. A record that is in the input twice
 // is transformed twice: the copies of a relay in idempotent mode, of a producer that sent

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,110 +45,104 @@ func (e *wentBackError) Error() string {
 
 // free ends the transactions that hold back offsets of the group.
 func (t *transformer) free() error {
-	held, err := t.heldBack()
-	if err != nil || len(held) == 0 {
-		return err
-	}
 	if err := t.connect(); err != nil {
 		return err
 	}
 	defer t.disconnect()
-	ctx, cancel := context.WithTimeout(context.Background(), t.cfg.DrainTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), heldTimeout+t.cfg.DrainTimeout)
 	defer cancel()
+	held, err := t.heldBack(ctx)
 	for _, at := range held {
 		p := newTxn(t, at, nil)
 		if err := p.open(ctx); err != nil {
 			return err
 		}
 		p.leave(ctx)
-		t.log.Info("ended a transaction that a member had left in the middle of its commit", "topic", at.topic, "partition", at.partition)
+		log := t.log.With("topic", at.topic, "partition", at.partition)
+		freed, err := t.has(ctx, at, -1)
+		switch {
+		case err != nil:
+			return err
+		case freed:
+			log.Info("ended a transaction that a member had left in the middle of its commit")
+		default:
+			log.Error("the offset is held back though no transaction is open: a coordinator that was deposed has lost the end of one " +
+				"(KAFKA-20634, in brokers before 4.3.1); the partition stands still, and with it the others of its member, until its offset is set by hand: " +
+				"\"When the end of a transaction is lost\" in docs/transform.md")
+		}
 	}
-	return nil
+	return err
 }
 
 // A member that is well holds an offset back for the milliseconds of a commit. One that is
-// held back at each of so many looks is of nobody who goes on.
+// held back at each of so many looks, in half a second, is of nobody who goes on. The
+// timeout leaves a new coordinator the time to answer.
 const (
-	heldLooks = 10
-	heldPause = 50 * time.Millisecond
+	heldLooks   = 6
+	heldTimeout = 5 * time.Second
 )
 
 // heldBack returns the partitions whose offset a transaction holds back at every look.
-func (t *transformer) heldBack() ([]place, error) {
-	held, err := t.places()
-	for look := 1; err == nil && len(held) > 0; look++ {
-		if held, err = t.heldOf(held); look == heldLooks {
-			break
-		}
-		sleep(context.Background(), heldPause)
-	}
-	return held, err
-}
-
-// places returns the partitions of all topics.
-func (t *transformer) places() (all []place, err error) {
+func (t *transformer) heldBack(ctx context.Context) ([]place, error) {
+	var held []place
 	for _, topic := range t.cfg.Topics {
 		partitions, err := t.questions.Partitions(topic)
 		if err != nil {
 			return nil, fmt.Errorf("list the partitions of %q: %w", topic, err)
 		}
 		for _, partition := range partitions {
-			all = append(all, place{topic, partition})
+			held = append(held, place{topic, partition})
 		}
 	}
-	return all, nil
-}
-
-// heldOf returns those of some partitions whose offset is held back now.
-func (t *transformer) heldOf(some []place) (held []place, err error) {
-	answer, err := t.stable(t.questions, some)
-	for _, at := range some {
-		block := answer.GetBlock(at.topic, at.partition)
-		if block != nil && block.Err == sarama.ErrUnstableOffsetCommit {
-			held = append(held, at)
+	looks := 0
+	if err := t.ask(ctx, func(int) (bool, error) {
+		answer, err := t.stable(held)
+		if err == nil {
+			looks++
+			held = slices.DeleteFunc(held, func(at place) bool {
+				block := answer.GetBlock(at.topic, at.partition)
+				return block == nil || block.Err != sarama.ErrUnstableOffsetCommit
+			})
 		}
+		return looks == heldLooks || len(held) == 0, err
+	}); err != nil {
+		return nil, err
 	}
-	return held, err
+	return held, nil
 }
 
 // stableVersion is the first version of OffsetFetch with RequireStable.
 const stableVersion = 7
 
 // stable asks for offsets of the group which no open transaction will change.
-func (t *transformer) stable(client sarama.Client, of []place) (*sarama.OffsetFetchResponse, error) {
-	coordinator, err := client.Coordinator(t.group)
+func (t *transformer) stable(of []place) (*sarama.OffsetFetchResponse, error) {
+	coordinator, err := t.client.Coordinator(t.group)
 	if err != nil {
-		return new(sarama.OffsetFetchResponse), fmt.Errorf("find the group's coordinator: %w", err)
+		return nil, fmt.Errorf("find the group's coordinator: %w", err)
 	}
 	request := &sarama.OffsetFetchRequest{Version: stableVersion, ConsumerGroup: t.group, RequireStable: true}
 	for _, at := range of {
 		request.AddPartition(at.topic, at.partition)
 	}
 	answer, err := coordinator.FetchOffset(request)
-	if err == nil && answer.Err != sarama.ErrNoError {
+	if err != nil {
+		_ = coordinator.Close() // or else the next question meets the same connection
+	} else if answer.Err != sarama.ErrNoError {
 		err = answer.Err
 	}
 	if err != nil {
-		return new(sarama.OffsetFetchResponse), fmt.Errorf("ask %s for the group's offsets: %w", coordinator.Addr(), err)
+		return nil, fmt.Errorf("ask %s for the group's offsets: %w", coordinator.Addr(), err)
 	}
 	return answer, nil
 }
 
-// verify makes sure that a partition begins at the offset that is the last word of all
-// who had its transactional id before: sarama read it before they were fenced, and perhaps
-// from a coordinator that has been deposed and did not know.
-func (t *transformer) verify(ctx context.Context, at place, begins int64) error {
+// ask asks the group's coordinator, who may be another one each time, until the question
+// is done with, or was put so often that the session had better begin anew.
+func (t *transformer) ask(ctx context.Context, question func(try int) (done bool, err error)) error {
 	return t.do(ctx, func() error {
 		for try := 1; ; try++ {
-			offset, err := t.last(at)
-			known := t.confirmed.of(at)
-			switch {
-			case err == nil && offset < known: // or its coordinator does not know yet
-				err = &wentBackError{t.group, at, offset, known}
-			case err == nil && offset != begins && (offset >= 0 || begins >= 0):
-				return fmt.Errorf("the session begins at offset %d, and the group's is %d", begins, offset)
-			}
-			if err == nil || try == verifyTries {
+			done, err := question(try)
+			if done || try == askTries {
 				return err
 			}
 			_ = t.client.RefreshCoordinator(t.group) // what is wrong with it, the next request says
@@ -156,38 +151,65 @@ func (t *transformer) verify(ctx context.Context, at place, begins int64) error 
 	})
 }
 
+// verify makes sure that a partition begins at the offset that is the last word of all
+// who had its transactional id before: sarama read it before they were fenced, and perhaps
+// from a coordinator that has been deposed and did not know.
+func (t *transformer) verify(ctx context.Context, at place, begins int64) error {
+	return t.ask(ctx, func(int) (bool, error) {
+		offset, err := t.last(at)
+		known := t.confirmed.of(at)
+		switch {
+		case err != nil:
+		case offset < known: // or its coordinator does not know yet
+			err = &wentBackError{t.group, at, offset, known}
+		case offset != begins && (offset >= 0 || begins >= 0):
+			return true, fmt.Errorf("the session begins at offset %d, and the group's is %d", begins, offset)
+		case offset < 0:
+			err = t.beginsAtTheOldest(at)
+		}
+		return err == nil, err
+	})
+}
+
+// beginsAtTheOldest warns where a partition without an offset has something to begin with.
+func (t *transformer) beginsAtTheOldest(at place) error {
+	oldest, err := t.client.GetOffset(at.topic, at.partition, sarama.OffsetOldest)
+	end, endErr := t.client.GetOffset(at.topic, at.partition, sarama.OffsetNewest)
+	if err = errors.Join(err, endErr); err == nil && oldest < end {
+		t.log.Warn("the group has no offset of the partition: outputs are made of all that is there; they are made again if the offset "+
+			"was there and has expired (offsets.retention.minutes) or was deleted", "topic", at.topic, "partition", at.partition, "oldest", oldest, "end", end)
+	}
+	return err
+}
+
 // has reports whether the group has an offset that was committed. The new producer has its
 // id, so Kafka says that the commit's markers are written: an offset that is still held back
 // has lost its marker.
-func (t *transformer) has(ctx context.Context, at place, offset int64) (has bool, err error) {
-	err = t.do(ctx, func() error {
-		for try := 1; ; try++ {
-			got, err := t.last(at)
-			has = err == nil && got >= offset
-			lost := err == nil || errors.Is(err, sarama.ErrUnstableOffsetCommit)
-			if has || lost && try >= lostTries {
-				return nil
-			}
-			if try == verifyTries {
-				return fmt.Errorf("look whether the group has the offset: %w", err)
-			}
-			_ = t.client.RefreshCoordinator(t.group)
-			t.wire.Pause(backoff.After(try, produceRetryMin, txnRetryMax))
+func (t *transformer) has(ctx context.Context, at place, offset int64) (bool, error) {
+	has := false
+	if err := t.ask(ctx, func(try int) (bool, error) {
+		got, err := t.last(at)
+		has = err == nil && got >= offset
+		if has || try >= lostTries && (err == nil || errors.Is(err, sarama.ErrUnstableOffsetCommit)) {
+			return true, nil
 		}
-	})
-	return has, err
+		return false, err
+	}); err != nil {
+		return false, fmt.Errorf("look whether the group has the offset: %w", err)
+	}
+	return has, nil
 }
 
 // lostTries are how often a coordinator is asked, which may have been deposed, before an
 // offset is taken for lost.
 const lostTries = 4
 
-// verifyTries are less than ten seconds, after which the session is begun anew.
-const verifyTries = 12
+// askTries are less than ten seconds.
+const askTries = 12
 
 // last returns the group's offset of a partition, less than 0 for none.
 func (t *transformer) last(at place) (int64, error) {
-	answer, err := t.stable(t.client, []place{at})
+	answer, err := t.stable([]place{at})
 	if err != nil {
 		return 0, err
 	}

@@ -116,7 +116,7 @@ func (t *transformer) disconnect() {
 func (t *transformer) close(err error) ending {
 	if errors.Is(err, sarama.ErrUnstableOffsetCommit) {
 		if freeErr := t.free(); freeErr != nil {
-			t.log.Warn("a transaction that holds offsets back was not ended; its timeout will", "error", freeErr)
+			t.log.Warn("what holds offsets back was not ended; the next try will, or its timeout", "error", freeErr)
 		}
 	}
 	finished := t.finished.Load() > 0
@@ -144,12 +144,12 @@ func (t *transformer) judge(topics ...string) {
 		}
 		t.tasks.Go(func() {
 			why, cure, err := durable.Weakness(t.client, topic)
-			var refusal sarama.KError
 			switch {
-			case errors.As(err, &refusal):
+			case errors.Is(err, sarama.ErrTopicAuthorizationFailed),
+				errors.Is(err, sarama.ErrClusterAuthorizationFailed):
 				t.log.Info("cannot see whether a topic keeps what it has confirmed; going on. Grant DESCRIBE and DESCRIBE_CONFIGS to have it checked",
 					"topic", topic, "error", err)
-			case err != nil: // the session is over, or Kafka is away
+			case err != nil: // the session is over, or Kafka is away: it is asked again
 				t.judged.Delete(topic)
 			case why != "":
 				t.log.Warn("a topic can lose what it has confirmed: outputs can be lost, or be made twice", "topic", topic, "because", why, "cure", cure)
@@ -168,8 +168,12 @@ func (t *transformer) fail(at place, err error) {
 	case hopeless(err) && !t.mayLogIn(err), errors.Is(err, sarama.ErrTransactionalIDAuthorizationFailed),
 		errors.Is(err, sarama.ErrInvalidTransactionTimeout):
 		t.stop(fmt.Errorf("transform %s/%d as group %q: %w", at.topic, at.partition, t.group, err))
-	case overtaken(err):
+	case errors.Is(err, sarama.ErrIllegalGeneration), errors.Is(err, sarama.ErrUnknownMemberId),
+		errors.Is(err, sarama.ErrFencedInstancedId):
 		log.Info("the partition is another member's by now, which goes on from the offset that was committed last")
+	case errors.Is(err, sarama.ErrProducerFenced), errors.Is(err, sarama.ErrInvalidProducerEpoch):
+		log.Warn("its producer was replaced by another member, or its transaction was open for longer than TransactionTimeout; " +
+			"joining again, at the offset that was committed last")
 	default:
 		log.Warn("a transaction failed; joining again, at the offset that was committed last")
 	}
@@ -178,20 +182,6 @@ func (t *transformer) fail(at place, err error) {
 	if t.failure == nil {
 		t.failure = err
 	}
-}
-
-// overtaken reports whether Kafka says that the member, or its producer, is not the
-// newest any more.
-func overtaken(err error) bool {
-	for _, target := range []error{
-		sarama.ErrProducerFenced, sarama.ErrInvalidProducerEpoch, sarama.ErrIllegalGeneration,
-		sarama.ErrUnknownMemberId, sarama.ErrFencedInstancedId,
-	} {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	return false
 }
 
 // ConsumeClaim is the worker of one partition. The session ends when it returns.
