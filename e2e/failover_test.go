@@ -60,6 +60,7 @@ func TestFailover(t *testing.T) {
 			r := staying(w, "checkpoint_interval: 50ms")
 			begins(t, w, r)
 			caughtUp(t, w, r)
+			eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
 			saved := filepath.Join(t.TempDir(), "data")
 			outboxctl(t, w.dsn(operatorLogin), "pause", "--relay", w.name)
 			eventually(t, "the relay rests", 30*time.Second, func() bool { return readyz(t, r).State == "paused" })
