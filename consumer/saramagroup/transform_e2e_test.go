@@ -264,11 +264,11 @@ func (th *theatre) coordinator() int {
 }
 
 // TestTransform: whatever happens to processes, network and coordinators, a reader of
-// committed messages sees the output of each input record once, in order. Forty seconds, ten
+// committed messages sees the output of each input record once, in order. A minute, ten
 // minutes with E2E_FULL=1. ACTS is what the names of the acts have to match:
 // ACTS='coordinator|EndTxn' has more of these.
 func TestTransform(t *testing.T) {
-	lasts := 40 * time.Second
+	lasts := time.Minute
 	if os.Getenv("E2E_FULL") == "1" {
 		lasts = 10 * time.Minute
 	}
