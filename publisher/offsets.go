@@ -57,7 +57,7 @@ func (t *Transactional) fetch(bound int) (Position, bool, error) {
 				return Position{}, false, err
 			}
 			if unstable == unstableNotice {
-				t.settings.Logger.Warn("the checkpoint is held back by an open transaction of another producer on the same group; waiting until that ends",
+				t.settings.Logger.Warn("the checkpoint is held back by an open transaction, or by one of which a coordinator has lost the end (KAFKA-20634, brokers before 4.3.1: then a person has to end it, ADR 35); waiting until that ends",
 					"group", t.config.Group, "topic", t.config.Topic)
 			}
 		case failures == fetchTries || !passing(err):

@@ -39,8 +39,8 @@ type wentBackError struct {
 func (e *wentBackError) Error() string {
 	return fmt.Sprintf("the offset of group %q in %s/%d is %d, and Kafka had confirmed %d to this process: the outputs of what lies between "+
 		"are there, and would be made again; if somebody has set the offset back on purpose, start the process again; if not, stop all members of "+
-		"the group, set the offset to %d (kafka-consumer-groups.sh --reset-offsets --to-offset %d), and look for copies among the outputs",
-		e.group, e.at.topic, e.at.partition, e.is, e.confirmed, e.confirmed, e.confirmed)
+		"the group, see in the outputs how far they go, and set the offset: kafka-consumer-groups.sh --bootstrap-server BROKER --group %s --topic %s:%d --reset-offsets --to-offset %d --execute",
+		e.group, e.at.topic, e.at.partition, e.is, e.confirmed, e.group, e.at.topic, e.at.partition, e.confirmed)
 }
 
 // free ends the transactions that hold back offsets of the group.

@@ -127,7 +127,7 @@ func TestTransformOffsetWentBack(t *testing.T) {
 		case <-time.After(patience):
 		}
 		require.ErrorContains(t, err, `the offset of group "shouting" in orders/0 is 2, and Kafka had confirmed `)
-		require.ErrorContains(t, err, "set the offset to ")
+		require.ErrorContains(t, err, "--reset-offsets --to-offset ")
 		require.Equal(t, numbers(1, 6), p.seen(kgo.ReadCommitted()))
 	})
 	t.Run("for a moment", func(t *testing.T) {
