@@ -268,8 +268,8 @@ func (th *theatre) coordinator() int {
 
 // TestTransform: whatever happens to processes, network and coordinators, a reader of
 // committed messages sees the output of each input record once, in order. A minute, and no
-// coordinator is killed; with E2E_FULL=1 ten minutes, and they are. ACTS is what the names of the acts have to match:
-// ACTS='coordinator|EndTxn' has more of these.
+// coordinator is killed; with E2E_FULL=1 ten minutes, and they are. ACTS is what the names of
+// the acts have to match: ACTS='coordinator|EndTxn' has more of these.
 func TestTransform(t *testing.T) {
 	lasts := time.Minute
 	if os.Getenv("E2E_FULL") == "1" {

@@ -47,10 +47,10 @@ type exactlyOnce struct {
 	oldest time.Time // commit time of the first of them
 }
 
-// lasts returns how long the open transaction may, whose first event was handed over at a
-// time. A commit costs the same for few events
-// and for many, and the events after it wait for it: a relay that is behind grows its
-// transactions to a part of that, which nobody notices beside the rest.
+// lasts returns how long the open transaction may last, whose first event was handed over
+// at a time. A commit costs the same for few events and for many, and the events after it
+// wait for it: a relay that is behind grows its transactions to a part of that, which nobody
+// notices beside the rest.
 func (m *exactlyOnce) lasts(since time.Time) time.Duration {
 	if m.oldest.IsZero() {
 		return m.Interval
