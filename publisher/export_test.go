@@ -205,6 +205,12 @@ func (w Wire) Cut() { w.w.Cut() }
 // Pause is wire.Pause.
 func (w Wire) Pause(d time.Duration) bool { return w.w.Pause(d) }
 
+// Halves plants the defect that what is half committed is aborted.
+func Halves(tx TransactionConfig) TransactionConfig {
+	tx.faults.halves = true
+	return tx
+}
+
 // KeepProducer plants the defect that a producer stays after a commit.
 func KeepProducer(tx TransactionConfig) TransactionConfig {
 	tx.faults.keepProducer = true

@@ -110,6 +110,49 @@ func TestLateMarker(t *testing.T) {
 	})
 }
 
+// A coordinator has sent the end of a commit to some partitions only, and the one after it
+// does not know that it was decided. The next relay commits what is left (docs/adr/0031).
+func TestHalfCommitted(t *testing.T) {
+	half := func(t *testing.T, where func(*scene) string, tx func(publisher.TransactionConfig) publisher.TransactionConfig) (publisher.Position, []string) {
+		s := newScene(t)
+		cfg := s.config()
+		cfg.ClientID = "dies"
+		p := startTransactional(t, cfg, s.slot())
+		transact(t, p, "a", 1, 1)
+		require.NoError(t, p.Commit(within(t), at(1)))
+		transact(t, p, "a", 2, 2)
+		end := s.network.Inject(kafkaproxy.Fault{Key: kafkaproxy.EndTxn, Action: kafkaproxy.Hold, Client: "dies"})
+		go func() { _ = p.Commit(within(t), at(2)) }()
+		s.hit(end, 1)
+		require.NoError(t, s.CommitHalf(within(t), s.slot().ID, where(s)))
+		next := startTransactional(t, s.config(), tx(s.slot()))
+		pos, found := next.Checkpoint()
+		require.True(t, found)
+		require.NoError(t, next.Close())
+		return pos, s.committed()
+	}
+	ours := func(tx publisher.TransactionConfig) publisher.TransactionConfig { return tx }
+	events := func(s *scene) string { return s.topic }
+	position := func(*scene) string { return "__consumer_offsets" }
+	for name, where := range map[string]func(*scene) string{"the events": events, "the position": position} {
+		t.Run(name, func(t *testing.T) {
+			pos, seen := half(t, where, ours)
+			require.Equal(t, at(2), pos)
+			require.Equal(t, numbers(1, 2), seen)
+		})
+	}
+	t.Run("defect: the events, and not the position", func(t *testing.T) {
+		pos, seen := half(t, events, publisher.Halves)
+		require.Equal(t, at(1), pos, "event 2 will be published twice")
+		require.Equal(t, numbers(1, 2), seen)
+	})
+	t.Run("defect: the position, and not the events", func(t *testing.T) {
+		pos, seen := half(t, position, publisher.Halves)
+		require.Equal(t, at(2), pos)
+		require.Equal(t, numbers(1, 1), seen, "event 2 is lost")
+	})
+}
+
 // The reply to each kind of request is lost, after the broker has done its work.
 func TestLostReplies(t *testing.T) {
 	for name, key := range map[string]kafkaproxy.Key{

@@ -130,7 +130,7 @@ func firstProducer(b *brokers, w *wire) (first produce.Producer, err error) {
 	for try := 1; ; try++ {
 		refusal := sarama.ErrNoError
 		err = b.Ask(func(conn *sarama.Broker) (err error) {
-			first, refusal, err = produce.Init(conn, nil, 0)
+			first, refusal, err = produce.Init(conn, nil, 0, produce.Nobody)
 			return err
 		})
 		if err == nil && refusal != sarama.ErrNoError {

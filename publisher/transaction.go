@@ -51,6 +51,7 @@ type transactionFaults struct {
 	keepProducer bool // after a commit
 	untilQuiet   bool // the checkpoint is read without RequireStable
 	unprobed     bool // the checkpoint is read without a write before it
+	halves       bool // what is half committed is aborted
 	unwatched    bool // a transaction that is open for too long is left to the coordinator
 }
 
@@ -169,6 +170,11 @@ func (t *Transactional) connect(b *brokers) error {
 	t.txn = newTxn(s, w, t.config, d.Connection)
 	if key, err := t.txn.findCoordinators(); err != nil {
 		return fmt.Errorf("find the coordinator of %q: %w: %s", key, err, t.advise(err))
+	}
+	if !t.config.faults.halves {
+		if err := t.txn.finish(s, d.Connection); err != nil {
+			return t.explainStart(fmt.Errorf("see how the last transaction has ended: %w", err))
+		}
 	}
 	if err := t.txn.initialize(); err != nil {
 		return t.explainStart(fmt.Errorf("get a producer id from %s: %w: %s", b.Address, err, advise(err, s)))

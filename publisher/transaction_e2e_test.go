@@ -160,8 +160,10 @@ func TestCheckpointWaitsForAPendingCommit(t *testing.T) {
 	})
 }
 
+// An abort has an epoch of its own: its end in a partition is no trace of a commit.
 func TestCloseAbortsAndReleasesReaders(t *testing.T) {
 	s := newScene(t)
+	end := s.network.Inject(kafkaproxy.Fault{Key: kafkaproxy.EndTxn, Action: kafkaproxy.Hold, Client: s.topic})
 	p := startTransactional(t, s.config(), s.slot())
 	transact(t, p, "a", 0, 9)
 	s.waitForRecords(0, 10)
@@ -171,6 +173,7 @@ func TestCloseAbortsAndReleasesReaders(t *testing.T) {
 	require.Empty(t, s.committed())
 	require.Eventually(t, func() bool { stable, end := s.offsets(); return stable == end }, 5*time.Second, 20*time.Millisecond,
 		"before the transaction's timeout")
+	require.Zero(t, end.Hits())
 }
 
 func TestBrokerRestartInsideATransaction(t *testing.T) {

@@ -57,7 +57,7 @@ func (t *Transactional) commit(ctx context.Context, pos Position) error {
 		if err := t.txn.commitOffset(pos); err != nil {
 			return err
 		}
-		return t.txn.end(true)
+		return t.txn.commit()
 	}); err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (t *Transactional) abort() {
 		if !t.txn.touched {
 			return
 		}
-		if err := t.txn.end(false); err != nil {
+		if err := t.txn.abort(); err != nil {
 			t.settings.Logger.Debug("abort a Kafka transaction", "transactional_id", t.config.ID, "error", err)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/internal/indoubt"
 	"github.com/onceward/onceward/publisher/internal/produce"
 )
 
@@ -56,7 +57,7 @@ func (t *txn) repeat(c *coordinator, fn func(*sarama.Broker) (sarama.KError, err
 // initialize gets the producer a new epoch, see [produce.Init].
 func (t *txn) initialize() error {
 	return t.repeat(t.coordinator, func(conn *sarama.Broker) (refusal sarama.KError, err error) {
-		t.producer, refusal, err = produce.Init(conn, &t.config.ID, t.config.Timeout)
+		t.producer, refusal, err = produce.Init(conn, &t.config.ID, t.config.Timeout, produce.Nobody)
 		return refusal, err
 	})
 }
@@ -144,12 +145,12 @@ func (t *txn) commitOffset(pos Position) error {
 	})
 }
 
-// end commits or aborts what is open.
-func (t *txn) end(commit bool) error {
+// commit commits what is open.
+func (t *txn) commit() error {
 	err := t.repeat(t.coordinator, func(conn *sarama.Broker) (sarama.KError, error) {
 		response, err := conn.EndTxn(&sarama.EndTxnRequest{
 			Version: endVersion, TransactionalID: t.config.ID,
-			ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch, TransactionResult: commit,
+			ProducerID: t.producer.ID, ProducerEpoch: t.producer.Epoch, TransactionResult: true,
 		})
 		if err != nil {
 			return 0, err
@@ -160,4 +161,26 @@ func (t *txn) end(commit bool) error {
 		t.grouped, t.touched = false, false
 	}
 	return err
+}
+
+// abort aborts what is open, by a new epoch: so the end of an abort has another epoch than that
+// of a commit (see indoubt). A producer that was overtaken is refused, and fences nobody.
+func (t *txn) abort() error {
+	return t.repeat(t.coordinator, func(conn *sarama.Broker) (refusal sarama.KError, err error) {
+		_, refusal, err = produce.Init(conn, &t.config.ID, t.config.Timeout, t.producer)
+		if refusal == sarama.ErrConcurrentTransactions {
+			refusal = sarama.ErrNoError // the abort is decided; nobody needs the epoch
+		}
+		return refusal, err
+	})
+}
+
+// finish commits what is left of a transaction that is half committed.
+func (t *txn) finish(s *settings, connection *sarama.Config) error {
+	client, err := sarama.NewClient(s.Brokers, connection)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	return indoubt.Finish(client, t.config.ID, t.wire.Pause, s.Logger)
 }

@@ -9,6 +9,7 @@ import (
 // Defects that tests build into a Transform.
 func (c TransformConfig) Plain() TransformConfig        { c.faults.plain = true; return c }
 func (c TransformConfig) Outside() TransformConfig      { c.faults.outside = true; return c }
+func (c TransformConfig) Halves() TransformConfig       { c.faults.halves = true; return c }
 func (c TransformConfig) KeepOpen() TransformConfig     { c.faults.keepOpen = true; return c }
 func (c TransformConfig) KeepProducer() TransformConfig { c.faults.keepProducer = true; return c }
 

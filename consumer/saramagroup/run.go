@@ -10,6 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/saramagroup/internal/unpacked"
 )
 
 // Handler is what Run feeds; *consumer.Router is one. Its methods are called
@@ -88,7 +89,7 @@ func Run(ctx context.Context, brokers []string, handler Handler, cfg Config) err
 		return fmt.Errorf("consume: %w", err)
 	}
 	defer leave()
-	boundUnpacking(cfg.Logger)
+	unpacked.Bound(cfg.Logger)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	r := &runner{

@@ -5,6 +5,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/onceward/onceward/consumer/saramagroup/internal/unpacked"
 	"github.com/onceward/onceward/internal/kafkaconf"
 )
 
@@ -42,7 +43,7 @@ func (c Config) SaramaConfig() (*sarama.Config, error) {
 	s.Consumer.IsolationLevel = sarama.ReadCommitted
 	s.Consumer.Return.Errors = true
 	s.Consumer.Group.ResetInvalidOffsets = false
-	s.Consumer.Fetch.Default = fetchBytes()
+	s.Consumer.Fetch.Default = unpacked.Fetch()
 	s.ChannelBufferSize = 0 // whole batches would wait in it, unpacked
 	s.Consumer.Group.Session.Timeout = c.SessionTimeout
 	s.Consumer.Group.Heartbeat.Interval = min(3*time.Second, c.SessionTimeout/4)

@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/saramagroup/internal/unpacked"
 )
 
 // Defaults of [TransformConfig].
@@ -119,6 +120,7 @@ type transformFaults struct {
 	outside      bool // offsets are committed beside the transaction
 	keepOpen     bool // what is open at the end of a session stays open
 	keepProducer bool // it has all transactions of a session
+	halves       bool // what is half committed is aborted
 }
 
 // Transform reads topics as a member of a group until ctx ends, and writes what fn makes
@@ -178,7 +180,7 @@ func Transform(ctx context.Context, brokers []string, group string, fn Transform
 	if err := cfg.validate(brokers, group, fn); err != nil {
 		return fmt.Errorf("transform: %w", err)
 	}
-	boundUnpacking(cfg.Logger)
+	unpacked.Bound(cfg.Logger)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	t := &transforming{

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,6 +70,74 @@ func TestTransformLateMarker(t *testing.T) {
 			th.reads(name, 50*time.Millisecond)
 			stop()
 			require.Equal(t, tc.last, seen(kgo.ReadCommitted()))
+		})
+	}
+}
+
+// A coordinator has sent the end of a commit to some partitions only, and the one after it
+// does not know that it was decided. The next member commits what is left (docs/adr/0031).
+func TestTransformHalfCommitted(t *testing.T) {
+	th := newTheatre(t, 1, "")
+	for i := range 3 {
+		record := &kgo.Record{Topic: topic, Key: []byte("key"), Value: fmt.Append(nil, i+1)}
+		require.NoError(t, th.client.ProduceSync(t.Context(), record).FirstErr())
+	}
+	partition := th.partitionOf(t)
+	modern, err := kgo.NewClient(kgo.SeedBrokers(th.cluster.Addrs()...))
+	require.NoError(t, err)
+	defer modern.Close()
+	ours := func(c saramagroup.TransformConfig) saramagroup.TransformConfig { return c }
+	for name, tc := range map[string]struct {
+		defect func(saramagroup.TransformConfig) saramagroup.TransformConfig
+		half   string // the topic that has the commit; empty is that of the outputs
+		seen   []string
+	}{
+		"outputs":                               {ours, "", numbers(1, 3)},
+		"offset":                                {ours, "__consumer_offsets", numbers(1, 3)},
+		"defect-outputs-and-not-their-offset":   {saramagroup.TransformConfig.Halves, "", append(numbers(1, 3), numbers(1, 3)...)},
+		"defect-the-offset-and-not-its-outputs": {saramagroup.TransformConfig.Halves, "__consumer_offsets", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, th.cluster.CreateTopic(t.Context(), name, 1, nil))
+			start := func(cfg saramagroup.TransformConfig) (stop func()) {
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() {
+					ended <- saramagroup.Transform(ctx, th.cluster.Addrs(), name, func(_ context.Context, rec consumer.Record) ([]saramagroup.Output, error) {
+						return []saramagroup.Output{{Topic: name, Value: rec.Value}}, nil
+					}, cfg)
+				}()
+				return func() { cancel(); require.NoError(t, <-ended) }
+			}
+			cfg := saramagroup.TransformConfig{Topics: []string{topic}, Insecure: true, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
+			dies := cfg
+			dies.ClientID, dies.MaxRecords, dies.DrainTimeout = "dies", 3, 100*time.Millisecond
+			dies.CommitInterval, dies.TransactionTimeout = time.Minute, 10*time.Minute
+			defer th.network.Heal()
+			end := th.network.Inject(kafkaproxy.Fault{Key: kafkaproxy.EndTxn, Action: kafkaproxy.Hold, Client: "dies"})
+			stop := start(dies)
+			require.NoError(t, end.Wait(t.Context(), 1))
+			half := tc.half
+			if half == "" {
+				half = name
+			}
+			id := fmt.Sprint(name, ":", topic, ":", partition)
+			require.NoError(t, th.cluster.CommitHalf(t.Context(), id, half))
+			stop()
+			stop = start(tc.defect(cfg))
+			require.Eventually(t, func() bool {
+				request := kmsg.NewPtrDescribeTransactionsRequest()
+				request.TransactionalIDs = []string{id}
+				answer, err := request.RequestWith(t.Context(), modern)
+				if err != nil {
+					return false
+				}
+				state := answer.TransactionStates[0].State
+				return state == "Empty" || strings.HasPrefix(state, "Complete")
+			}, patience, 20*time.Millisecond, "what was open is ended")
+			th.reads(name, 50*time.Millisecond)
+			stop()
+			require.Equal(t, tc.seen, readAll(t, th.cluster.Addrs(), name, kgo.ReadCommitted()))
 		})
 	}
 }

@@ -54,10 +54,10 @@ func (t *transformer) free() error {
 	held, err := t.heldBack(ctx)
 	for _, at := range held {
 		p := newTxn(t, at, nil)
-		if err := p.open(ctx); err != nil {
+		if err := p.take(ctx); err != nil {
 			return err
 		}
-		p.leave(ctx)
+		p.close(ctx)
 		log := t.log.With("topic", at.topic, "partition", at.partition)
 		freed, err := t.has(ctx, at, -1)
 		switch {

@@ -196,12 +196,13 @@ func (t *transformer) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.C
 		log:   t.log.With("topic", at.topic, "partition", at.partition),
 		next:  claim.InitialOffset(),
 	}
-	if err := w.run(ctx, lasts); err != nil && lasts.Err() == nil {
+	err := w.run(ctx, lasts)
+	if err != nil && lasts.Err() == nil {
 		t.fail(at, err)
 	}
 	leaving, done := context.WithTimeout(context.WithoutCancel(lasts), t.cfg.DrainTimeout)
 	defer done()
-	w.txn.leave(leaving)
+	w.txn.leave(leaving, err)
 	return nil
 }
 
@@ -224,7 +225,7 @@ type shift struct {
 // run works until lasts ends, with the session. ctx outlives it by the drain's time, for a commit that
 // is under way.
 func (w *shift) run(ctx, lasts context.Context) error {
-	if err := w.txn.open(ctx); err != nil {
+	if err := w.txn.take(ctx); err != nil {
 		return err
 	}
 	if err := w.verify(ctx, w.txn.at, w.claim.InitialOffset()); err != nil {

@@ -2,8 +2,10 @@ package saramagroup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 
 	"github.com/onceward/onceward/consumer/saramagroup/internal/flight"
 	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/internal/indoubt"
 )
 
 // The pauses between tries of a transaction's requests. The first retry is mostly because
@@ -41,7 +44,7 @@ type txn struct {
 	drained  chan struct{} // closed when the producer has ended
 	flight   *flight.Flight
 	begun    bool
-	ending   chan struct{} // closed when the last commit or abort has ended; nil before
+	ending   chan struct{} // closed when the last commit has ended; nil before
 	lost     bool          // that was left behind under way
 }
 
@@ -85,6 +88,20 @@ type as struct {
 
 // Config implements sarama.Client.
 func (c as) Config() *sarama.Config { return c.config }
+
+// take opens a producer where it is not known how the transaction before has ended.
+func (p *txn) take(ctx context.Context) error {
+	err := p.owner.do(ctx, func() error {
+		if p.owner.cfg.faults.halves {
+			return nil
+		}
+		return indoubt.Finish(p.owner.client, p.config.Producer.Transaction.ID, p.owner.wire.Pause, p.log)
+	})
+	if err != nil {
+		return fmt.Errorf("see how the last transaction of %q has ended: %w", p.config.Producer.Transaction.ID, err)
+	}
+	return p.open(ctx)
+}
 
 // open gets the producer an id and an epoch, which aborts what an earlier one has left
 // open, and fences it.
@@ -207,19 +224,31 @@ func (p *txn) end(ctx context.Context, end func() error) error {
 	return err
 }
 
-// leave ends what is open, so that readers of the outputs wait for nothing, and closes the
-// producer. What it does not reach before ctx ends is done by the next producer of the
-// partition, or by the transaction's timeout.
-func (p *txn) leave(ctx context.Context) {
+// leave ends what is open after a session that has ended with err, so that readers of the
+// outputs wait for nothing, and closes the producer. A new one aborts, with an epoch that tells
+// an abort from a commit (see indoubt). What it does not reach before ctx ends, and what was
+// replaced, is for the next producer of the partition, or for the transaction's timeout.
+func (p *txn) leave(ctx context.Context, err error) {
 	if p.producer == nil {
 		return
 	}
-	if p.begun && !p.lost && !p.owner.cfg.faults.keepOpen {
-		if err := p.end(ctx, p.producer.AbortTxn); err != nil {
-			p.log.Debug("abort a transaction", "error", err)
-		}
+	p.close(ctx)
+	if !p.begun || p.lost || replaced(err) || p.owner.cfg.faults.keepOpen {
+		return
+	}
+	if err := p.take(ctx); err != nil {
+		p.log.Debug("abort a transaction", "error", err)
+		return
 	}
 	p.close(ctx)
+}
+
+// replaced reports whether an error says that another member has the partition.
+func replaced(err error) bool {
+	return slices.ContainsFunc([]error{
+		sarama.ErrIllegalGeneration, sarama.ErrUnknownMemberId, sarama.ErrFencedInstancedId,
+		sarama.ErrProducerFenced, sarama.ErrInvalidProducerEpoch,
+	}, func(is error) bool { return errors.Is(err, is) })
 }
 
 // close ends the producer. One that has not ended before ctx does so after the session's

@@ -4,64 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
-	"sync"
 
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/saramagroup/internal/unpacked"
 	"github.com/onceward/onceward/internal/backoff"
 )
 
 // DefaultMaxUnpacked is to how many bytes a compressed batch may unpack when the
 // program has not set sarama.MaxDecompressedBatchSize. It is what Kafka's
 // own limit of a batch, 1 MiB, gives at a ratio of 16.
-const DefaultMaxUnpacked = 16 << 20
-
-const (
-	// unpackedAtOnce is to how much the batches of one partition may unpack that
-	// come with one answer, unless a single one is larger.
-	unpackedAtOnce = 64 << 20
-	// smallBatch is how small a batch of any size may be in Kafka, about: 61 bytes
-	// of header, and zeros.
-	smallBatch = 512
-	// mostFetched is sarama's own Fetch.Default.
-	mostFetched = 1 << 20
-)
+const DefaultMaxUnpacked = unpacked.Most
 
 var errNoBatch = errors.New("the leader shows no batch there")
-
-// limit guards sarama's variable between calls of Run.
-var limit sync.Mutex //nolint:gochecknoglobals // it guards a global of sarama
-
-// boundUnpacking sets sarama's limit, which is one of the whole process, unless
-// the program has.
-func boundUnpacking(log *slog.Logger) {
-	limit.Lock()
-	defer limit.Unlock()
-	if sarama.MaxDecompressedBatchSize != 0 {
-		return
-	}
-	sarama.MaxDecompressedBatchSize = DefaultMaxUnpacked
-	log.Info("sarama.MaxDecompressedBatchSize was 0, no limit, and is set for the whole process; a program that wants another one sets it before Run",
-		"bytes", DefaultMaxUnpacked)
-}
-
-// fetchBytes is how much to ask of a partition at once, so that what comes
-// unpacks to unpackedAtOnce at most, however well it is packed.
-func fetchBytes() int32 {
-	limit.Lock()
-	defer limit.Unlock()
-	most := sarama.MaxDecompressedBatchSize
-	switch {
-	case most == 0:
-		most = DefaultMaxUnpacked
-	case most < 0: // the program wants no limit
-		return mostFetched
-	}
-	return min(mostFetched, smallBatch*max(1, unpackedAtOnce/most))
-}
 
 // stretch is the part of a partition that the group's own fetches do not get
 // through: sarama refuses an answer as a whole, and with it every partition of the
