@@ -27,7 +27,7 @@ func shouting(brokers, defect string) error {
 	defer stop()
 	cfg := saramagroup.TransformConfig{
 		Topics: []string{topic}, Insecure: true, ClientID: fmt.Sprint("shouting-", os.Getpid()),
-		CommitInterval: 50 * time.Millisecond, SessionTimeout: 3 * time.Second, TransactionTimeout: 10 * time.Second,
+		CommitInterval: 50 * time.Millisecond, SessionTimeout: 3 * time.Second, TransactionTimeout: time.Minute,
 		DrainTimeout: 2 * time.Second, RetryMin: 10 * time.Millisecond, RetryMax: 500 * time.Millisecond,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)).With("pid", os.Getpid()),
 	}

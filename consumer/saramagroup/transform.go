@@ -127,8 +127,7 @@ type transformFaults struct {
 // of each record. The outputs of some records and their offsets are one Kafka transaction.
 // It needs no database.
 //
-// It is not ready: a broker that coordinates a transaction, dies and is back at once may end
-// one half of it only. Run brokers of 4.3.1 or later. The coordinators of earlier ones can lose what they have
+// Run brokers of 4.3.1 or later. The coordinators of earlier ones can lose what they have
 // confirmed (KAFKA-20634): an offset that was lost while the session ended is made again, and
 // a partition can stand still. docs/transform.md says when, and what to do.
 //

@@ -244,9 +244,6 @@ func (th *theatre) acts() map[string]func() {
 			require.NoError(th.t, th.cluster.StartBroker(th.t.Context(), i))
 		},
 	}
-	if os.Getenv("E2E_FULL") != "1" { // what is open, ADR 31
-		delete(all, "a coordinator is killed")
-	}
 	only := regexp.MustCompile(os.Getenv("ACTS"))
 	maps.DeleteFunc(all, func(name string, _ func()) bool { return !only.MatchString(name) })
 	return all
@@ -267,9 +264,9 @@ func (th *theatre) coordinator() int {
 }
 
 // TestTransform: whatever happens to processes, network and coordinators, a reader of
-// committed messages sees the output of each input record once, in order. A minute, and no
-// coordinator is killed; with E2E_FULL=1 ten minutes, and they are. ACTS is what the names of
-// the acts have to match: ACTS='coordinator|EndTxn' has more of these.
+// committed messages sees the output of each input record once, in order. A minute; with
+// E2E_FULL=1 ten minutes. ACTS is what the names of the acts have to match:
+// ACTS='coordinator|EndTxn' has more of these.
 func TestTransform(t *testing.T) {
 	lasts := time.Minute
 	if os.Getenv("E2E_FULL") == "1" {

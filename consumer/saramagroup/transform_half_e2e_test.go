@@ -27,8 +27,11 @@ func TestTransformCoordinatorIsBackTooSoon(t *testing.T) {
 	if os.Getenv("E2E_FULL") != "1" {
 		t.Skip("long form: E2E_FULL=1")
 	}
-	// Brokers reach one another through the proxies, which can hold replication up.
-	th := newTheatreOf(t, 3, "", map[string]string{"inter.broker.listener.name": "CLIENT"})
+	// Brokers reach one another through the proxies, which can hold replication up. A broker that
+	// was away leads again soon what it led.
+	th := newTheatreOf(t, 3, "", map[string]string{
+		"inter.broker.listener.name": "CLIENT", "leader.imbalance.check.interval.seconds": "5", "leader.imbalance.per.broker.percentage": "0",
+	})
 	th.trace = t.TempDir()
 	th.members = append(th.members, th.enter())
 	keys := map[int32][]byte{} // of each partition

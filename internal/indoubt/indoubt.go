@@ -85,7 +85,8 @@ func look(client sarama.Client, id string, log *slog.Logger) error {
 			return err
 		}
 		end, err := conn.EndTxn(&sarama.EndTxnRequest{
-			Version: 1, TransactionalID: id, ProducerID: open.ProducerID, ProducerEpoch: open.ProducerEpoch, TransactionResult: true,
+			Version: 1, TransactionalID: id, TransactionResult: true,
+			ProducerID: open.ProducerID, ProducerEpoch: open.ProducerEpoch,
 		})
 		if err == nil && end.Err != sarama.ErrNoError {
 			err = end.Err
@@ -105,7 +106,9 @@ func describe(conn *sarama.Broker, id string) (open sarama.TransactionState, err
 	if err != nil {
 		return open, err
 	}
-	i := slices.IndexFunc(answer.TransactionStates, func(s sarama.TransactionState) bool { return s.TransactionalID == id })
+	i := slices.IndexFunc(answer.TransactionStates, func(s sarama.TransactionState) bool {
+		return s.TransactionalID == id
+	})
 	if i < 0 {
 		return open, sarama.ErrIncompleteResponse
 	}
@@ -159,7 +162,8 @@ func ended(client sarama.Client, topic string, partition int32, open sarama.Tran
 		}
 		of := answer.Topics[0].Partitions[0]
 		is = slices.ContainsFunc(of.ActiveProducers, func(s sarama.ProducerState) bool {
-			return s.ProducerID == open.ProducerID && s.ProducerEpoch == int32(open.ProducerEpoch) && s.CurrentTxnStartOffset < 0
+			return s.ProducerID == open.ProducerID && s.ProducerEpoch == int32(open.ProducerEpoch) &&
+				s.CurrentTxnStartOffset < 0
 		})
 		if of.ErrorCode != sarama.ErrNoError {
 			return of.ErrorCode

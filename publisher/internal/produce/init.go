@@ -13,7 +13,9 @@ var Nobody = Producer{ID: -1, Epoch: -1} //nolint:gochecknoglobals // never chan
 // coordinator, and the producer has a new epoch, which ends whatever another one of
 // the same id left open, and fences it; a transaction lives no longer than timeout. present is
 // [Nobody], or the producer that asks, which is then refused if it was itself fenced (KIP-360).
-func Init(conn *sarama.Broker, transactionalID *string, timeout time.Duration, present Producer) (Producer, sarama.KError, error) {
+func Init(
+	conn *sarama.Broker, transactionalID *string, timeout time.Duration, present Producer,
+) (Producer, sarama.KError, error) {
 	response, err := conn.InitProducerID(&sarama.InitProducerIDRequest{
 		Version: initVersion, TransactionalID: transactionalID, TransactionTimeout: timeout,
 		ProducerID: present.ID, ProducerEpoch: present.Epoch,
