@@ -164,7 +164,8 @@ func (t *txn) commit() error {
 }
 
 // abort aborts what is open, by a new epoch: so the end of an abort has another epoch than that
-// of a commit (see indoubt). A producer that was overtaken is refused, and fences nobody.
+// of a commit (see indoubt). A producer that was overtaken is refused, unless its heir has a
+// transaction open: that one is aborted, and its relay begins again at the checkpoint.
 func (t *txn) abort() error {
 	return t.repeat(t.coordinator, func(conn *sarama.Broker) (refusal sarama.KError, err error) {
 		_, refusal, err = produce.Init(conn, &t.config.ID, t.config.Timeout, t.producer)

@@ -44,7 +44,7 @@ type txn struct {
 	drained  chan struct{} // closed when the producer has ended
 	flight   *flight.Flight
 	begun    bool
-	ending   chan struct{} // closed when the last commit has ended; nil before
+	ending   chan struct{} // closed when the commit has ended; nil before it is asked for
 	lost     bool          // that was left behind under way
 }
 
@@ -158,7 +158,7 @@ func (p *txn) begin() error {
 	if err := p.producer.BeginTxn(); err != nil {
 		return fmt.Errorf("begin a transaction: %w", err)
 	}
-	p.begun = true
+	p.begun, p.ending = true, nil
 	return nil
 }
 
@@ -236,7 +236,11 @@ func (p *txn) leave(ctx context.Context, err error) {
 	if !p.begun || p.lost || replaced(err) || p.owner.cfg.faults.keepOpen {
 		return
 	}
-	if err := p.take(ctx); err != nil {
+	open := p.open // which aborts
+	if p.ending != nil {
+		open = p.take
+	}
+	if err := open(ctx); err != nil {
 		p.log.Debug("abort a transaction", "error", err)
 		return
 	}

@@ -21,9 +21,9 @@ import (
 )
 
 // Brokers are asked again while one of them is not there, or the end of the transaction is
-// under way: some 15 seconds.
+// under way: about a minute, as long as that is borne of the request for a producer.
 const (
-	tries      = 20
+	tries      = 70
 	firstPause = 20 * time.Millisecond
 	longest    = time.Second
 )
@@ -31,8 +31,8 @@ const (
 // errNotFound is TRANSACTIONAL_ID_NOT_FOUND: nobody has used it yet.
 const errNotFound = sarama.KError(105)
 
-// errUnderWay: a coordinator has decided, perhaps one that was deposed and does not know it.
-var errUnderWay = errors.New("the end of the transaction is under way")
+// offsets is the topic of the groups' offsets. Records in it have no sequence numbers.
+const offsets = "__consumer_offsets"
 
 // Finish commits what is left of the open transaction of a transactional id, if one of its
 // partitions has the end of a commit already. Call it before anybody asks for the producer of
@@ -40,10 +40,9 @@ var errUnderWay = errors.New("the end of the transaction is under way")
 // aborted by EndTxn: then the end of a transaction with the epoch of the open one is of that
 // one, and it is a commit, because an abort by InitProducerId or a timeout has a higher epoch.
 //
-// It needs DESCRIBE on the transactional id, READ on the topics of its transactions and on
-// __consumer_offsets, and brokers of 3.0. Without them it goes on and says so, where there is
-// an open transaction to be seen. pause waits before brokers are asked again, and returns false
-// when they shall not be.
+// It needs READ on the topics of its transactions and on __consumer_offsets, and brokers of
+// 3.0. Without them it goes on, and the log says so where a transaction is open. pause waits
+// before brokers are asked again, and returns false when they shall not be.
 func Finish(client sarama.Client, id string, pause func(time.Duration) bool, log *slog.Logger) error {
 	log = log.With("transactional_id", id)
 	for try := 1; ; try++ {
@@ -58,7 +57,8 @@ func Finish(client sarama.Client, id string, pause func(time.Duration) bool, log
 			log.Warn("whether an open transaction is half committed cannot be seen, and it is aborted; "+
 				"grant READ on the topic, see \"A broker that is back too soon\" in docs/operations.md", "error", err)
 			return nil
-		case try == tries || !pause(backoff.After(try, firstPause, longest)):
+		case errors.Is(err, sarama.ErrTransactionalIDAuthorizationFailed), try == tries,
+			!pause(backoff.After(try, firstPause, longest)):
 			return err
 		}
 		_ = client.RefreshTransactionCoordinator(id) // what is wrong with it, the next request says
@@ -80,7 +80,10 @@ func look(client sarama.Client, id string, log *slog.Logger) error {
 		if err != nil {
 			return fmt.Errorf("ask %s for transactional id %q: %w", conn.Addr(), id, err)
 		}
-		half, err := committed(client, open)
+		if len(open.Topics) > 0 && !slices.ContainsFunc(open.Topics, isOffsets) {
+			log.Info("an open transaction, which is aborted, names no offsets: no commit was asked for, or this login may not describe " + offsets)
+		}
+		half, err := committed(client, conn, open)
 		if !half {
 			return err
 		}
@@ -119,7 +122,7 @@ func describe(conn *sarama.Broker, id string) (open sarama.TransactionState, err
 	case is.ErrorCode != sarama.ErrNoError:
 		return open, is.ErrorCode
 	case slices.Contains([]string{"PrepareCommit", "PrepareAbort", "PrepareEpochFence"}, is.TransactionState):
-		return open, errUnderWay
+		return open, fmt.Errorf("the end of the transaction is under way: %w", sarama.ErrConcurrentTransactions)
 	case is.TransactionState == "Ongoing":
 		return is, nil
 	}
@@ -127,51 +130,109 @@ func describe(conn *sarama.Broker, id string) (open sarama.TransactionState, err
 }
 
 // committed reports whether a partition of an open transaction has its end. A partition that
-// cannot be asked is an error only if no other one says so.
-func committed(client sarama.Client, open sarama.TransactionState) (half bool, err error) {
-	for _, topic := range open.Topics {
-		for _, partition := range topic.Partitions {
-			half, failed := ended(client, topic.Topic, partition, open)
-			if half {
-				return true, nil
+// cannot be asked is an error only if no other one says so; a topic that is gone says nothing.
+func committed(client sarama.Client, conn *sarama.Broker, open sarama.TransactionState) (half bool, err error) {
+	if len(open.Topics) == 0 {
+		return false, nil
+	}
+	leaders, err := leadersOf(conn, open)
+	for leader, topics := range leaders {
+		failed := on(client, leader, func(conn *sarama.Broker) error {
+			answer, err := conn.DescribeProducers(&sarama.DescribeProducersRequest{Topics: topics})
+			if err != nil {
+				return fmt.Errorf("ask %s for the producers of a transaction: %w", leader.Addr(), err)
 			}
-			if failed != nil && (err == nil || refused(err)) {
-				err = fmt.Errorf("ask for the producers of %s/%d: %w", topic.Topic, partition, failed)
-			}
+			ended, err := ended(answer, open)
+			half = half || ended
+			return err
+		})
+		if failed != nil && (err == nil || refused(err)) {
+			err = failed
 		}
+	}
+	if half {
+		return true, nil
 	}
 	return false, err
 }
 
-// ended reports whether a partition knows the producer of an open transaction, and nothing of it
-// that is open.
-func ended(client sarama.Client, topic string, partition int32, open sarama.TransactionState) (is bool, err error) {
-	leader, err := client.Leader(topic, partition)
-	if err != nil {
-		return false, err
+// leadersOf returns which of the partitions of a transaction each broker leads. The error is
+// of those that nobody leads.
+func leadersOf(conn *sarama.Broker, open sarama.TransactionState) (
+	leaders map[*sarama.Broker][]sarama.DescribeProducersRequestTopic, err error,
+) {
+	request := &sarama.MetadataRequest{Version: metadataVersion}
+	for _, t := range open.Topics {
+		request.Topics = append(request.Topics, t.Topic)
 	}
-	err = on(client, leader, func(conn *sarama.Broker) error {
-		answer, err := conn.DescribeProducers(&sarama.DescribeProducersRequest{
-			Topics: []sarama.DescribeProducersRequestTopic{{Name: topic, PartitionIndexes: []int32{partition}}},
-		})
-		if err != nil {
-			return err
+	answer, err := conn.GetMetadata(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s for the leaders of a transaction: %w", conn.Addr(), err)
+	}
+	leaders = make(map[*sarama.Broker][]sarama.DescribeProducersRequestTopic)
+	for _, t := range open.Topics {
+		i := slices.IndexFunc(answer.Topics, func(m *sarama.TopicMetadata) bool { return m.Name == t.Topic })
+		if i < 0 || answer.Topics[i].Err == sarama.ErrUnknownTopicOrPartition {
+			continue
 		}
-		if len(answer.Topics) != 1 || len(answer.Topics[0].Partitions) != 1 {
-			return sarama.ErrIncompleteResponse
+		if refusal := answer.Topics[i].Err; refusal != sarama.ErrNoError {
+			err = fmt.Errorf("find the leaders of %s: %w", t.Topic, refusal)
+			continue
 		}
-		of := answer.Topics[0].Partitions[0]
-		is = slices.ContainsFunc(of.ActiveProducers, func(s sarama.ProducerState) bool {
-			return s.ProducerID == open.ProducerID && s.ProducerEpoch == int32(open.ProducerEpoch) &&
-				s.CurrentTxnStartOffset < 0
-		})
-		if of.ErrorCode != sarama.ErrNoError {
-			return of.ErrorCode
+		for _, partition := range t.Partitions {
+			leader := leaderOf(answer, i, partition)
+			if leader == nil {
+				err = fmt.Errorf("find the leader of %s/%d: %w", t.Topic, partition, sarama.ErrLeaderNotAvailable)
+				continue
+			}
+			leaders[leader] = with(leaders[leader], t.Topic, partition)
 		}
-		return nil
-	})
-	if err != nil && !refused(err) {
-		_ = client.RefreshMetadata(topic) // it may be led by another one
+	}
+	return leaders, err
+}
+
+// with adds a partition to topics, of which the last one may be its own.
+func with(
+	topics []sarama.DescribeProducersRequestTopic, topic string, partition int32,
+) []sarama.DescribeProducersRequestTopic {
+	if n := len(topics) - 1; n < 0 || topics[n].Name != topic {
+		topics = append(topics, sarama.DescribeProducersRequestTopic{Name: topic})
+	}
+	last := &topics[len(topics)-1]
+	last.PartitionIndexes = append(last.PartitionIndexes, partition)
+	return topics
+}
+
+func isOffsets(t sarama.DescribeTransactionsResponseTopic) bool { return t.Topic == offsets }
+
+// metadataVersion is one that Kafka 3.0 knows.
+const metadataVersion = 9
+
+func leaderOf(answer *sarama.MetadataResponse, topic int, partition int32) *sarama.Broker {
+	for _, p := range answer.Topics[topic].Partitions {
+		for _, b := range answer.Brokers {
+			if p.ID == partition && p.Leader == b.ID() {
+				return b
+			}
+		}
+	}
+	return nil
+}
+
+// ended reports whether a partition knows the producer of an open transaction, and nothing of it
+// that is open. Events with a sequence number have been written then; without, it is the end
+// of an abort of which the coordinator has the epoch only.
+func ended(answer *sarama.DescribeProducersResponse, open sarama.TransactionState) (is bool, err error) {
+	for _, t := range answer.Topics {
+		for _, p := range t.Partitions {
+			if p.ErrorCode != sarama.ErrNoError && (err == nil || refused(err)) {
+				err = fmt.Errorf("ask for the producers of %s/%d: %w", t.Name, p.PartitionIndex, p.ErrorCode)
+			}
+			is = is || slices.ContainsFunc(p.ActiveProducers, func(s sarama.ProducerState) bool {
+				return s.ProducerID == open.ProducerID && s.ProducerEpoch == int32(open.ProducerEpoch) &&
+					s.CurrentTxnStartOffset < 0 && (s.LastSequence >= 0 || t.Name == offsets)
+			})
+		}
 	}
 	return is, err
 }

@@ -64,14 +64,15 @@ func script(t *testing.T, opts ...kfake.Opt) *scripted {
 		c.KeepControl()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		name := r.(*kmsg.DescribeProducersRequest).Topics[0].Topic
-		topic := kmsg.NewDescribeProducersResponseTopic()
-		topic.Topic, topic.Partitions = name, s.parts[name][:1]
-		if len(s.parts[name]) > 1 {
-			s.parts[name] = s.parts[name][1:]
-		}
 		answer := r.ResponseKind().(*kmsg.DescribeProducersResponse)
-		answer.Topics = append(answer.Topics, topic)
+		for _, asked := range r.(*kmsg.DescribeProducersRequest).Topics {
+			topic, says := kmsg.NewDescribeProducersResponseTopic(), s.parts[asked.Topic]
+			topic.Topic, topic.Partitions = asked.Topic, says[:1]
+			if len(says) > 1 {
+				s.parts[asked.Topic] = says[1:]
+			}
+			answer.Topics = append(answer.Topics, topic)
+		}
 		return answer, nil, true
 	})
 	c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -110,7 +111,7 @@ func refuses(err *kerr.Error) kmsg.DescribeProducersResponseTopicPartition {
 
 func producer(id int64, epoch int32, open int64) kmsg.DescribeProducersResponseTopicPartitionActiveProducer {
 	p := kmsg.NewDescribeProducersResponseTopicPartitionActiveProducer()
-	p.ProducerID, p.ProducerEpoch, p.CurrentTxnStartOffset = id, epoch, open
+	p.ProducerID, p.ProducerEpoch, p.CurrentTxnStartOffset, p.LastSequence = id, epoch, open, 0
 	return p
 }
 
@@ -119,6 +120,8 @@ func TestFinish(t *testing.T) {
 	type partition = kmsg.DescribeProducersResponseTopicPartition
 	open, ended, unknown := says(producer(pid, epoch, 5)), says(producer(pid, epoch, -1)), says()
 	earlier, aborted, another := says(producer(pid, epoch-1, -1)), says(producer(pid, epoch+1, -1)), says(producer(pid+1, epoch, -1))
+	bare := says(producer(pid, epoch, -1))
+	bare.ActiveProducers[0].LastSequence = -1
 	for name, tc := range map[string]struct {
 		states       []string
 		events, more []partition
@@ -139,9 +142,11 @@ func TestFinish(t *testing.T) {
 		"none may be read":                {states: []string{"Ongoing"}, events: []partition{open}, more: []partition{refuses(kerr.TopicAuthorizationFailed)}, logs: "grant READ"},
 		"the decision is made":            {states: []string{"PrepareCommit", "PrepareAbort", "Ongoing"}, events: []partition{ended}, more: []partition{open}, commits: true, pauses: 2},
 		"the leader moves":                {states: []string{"Ongoing"}, events: []partition{refuses(kerr.NotLeaderForPartition), ended}, more: []partition{open}, commits: true, pauses: 1},
-		"the leader is away":              {states: []string{"Ongoing"}, events: []partition{refuses(kerr.NotLeaderForPartition)}, more: []partition{open}, pauses: 19, fails: "events/0"},
-		"one is away, and one is refused": {states: []string{"Ongoing"}, events: []partition{refuses(kerr.TopicAuthorizationFailed)}, more: []partition{refuses(kerr.NotLeaderForPartition)}, pauses: 19, fails: "more/0"},
-		"it is under way for ever":        {states: []string{"PrepareCommit"}, pauses: 19, fails: "under way"},
+		"the leader is away":              {states: []string{"Ongoing"}, events: []partition{refuses(kerr.NotLeaderForPartition)}, more: []partition{open}, pauses: 69, fails: "events/0"},
+		"one is away, and one is refused": {states: []string{"Ongoing"}, events: []partition{refuses(kerr.TopicAuthorizationFailed)}, more: []partition{refuses(kerr.NotLeaderForPartition)}, pauses: 69, fails: "more/0"},
+		"one is refused, and one is away": {states: []string{"Ongoing"}, events: []partition{refuses(kerr.NotLeaderForPartition)}, more: []partition{refuses(kerr.TopicAuthorizationFailed)}, pauses: 69, fails: "events/0"},
+		"an abort has its epoch":          {states: []string{"Ongoing"}, events: []partition{bare}, more: []partition{open}},
+		"it is under way for ever":        {states: []string{"PrepareCommit"}, pauses: 69, fails: "under way"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -165,6 +170,18 @@ func TestFinish(t *testing.T) {
 			require.Equal(t, []any{id, int64(pid), int16(epoch), true}, []any{end.TransactionalID, end.ProducerID, end.ProducerEpoch, end.Commit})
 		})
 	}
+}
+
+// A topic that is gone says nothing, and is waited for by nobody.
+func TestFinishWithoutATopic(t *testing.T) {
+	t.Parallel()
+	s := script(t)
+	require.NoError(t, s.DeleteTopic("events"))
+	s.states, s.parts["more"] = []string{"Ongoing"}, []kmsg.DescribeProducersResponseTopicPartition{says(producer(pid, epoch, -1))}
+	_, pauses, err := s.finish(t)
+	require.NoError(t, err)
+	require.Zero(t, pauses)
+	require.Len(t, s.ended, 1)
 }
 
 // Brokers that do not know the questions are no obstacle.
