@@ -114,6 +114,44 @@ func TestRightRevokedInFlight(t *testing.T) {
 	require.Equal(t, numbers(0, done+50), readCommitted(t, "shop.order", kgo.SeedBrokers(c.Addrs()...)))
 }
 
+// A half committed transaction is seen by what of it may be read. Where nothing says that it
+// is one, and something may not be read, the log says that.
+func TestHalfCommittedBehindARight(t *testing.T) {
+	c := strict(t)
+	for _, topic := range []string{"shop.order", "shop.other"} {
+		require.NoError(t, c.CreateTopic(t.Context(), topic, 1, nil))
+	}
+	require.NoError(t, c.CreateTopic(t.Context(), publisher.DefaultCheckpointTopic, 2, map[string]string{"cleanup.policy": "compact"}))
+	var logged logLines
+	cfg := publisher.Config{Brokers: c.Addrs(), Routes: []publisher.Route{{Topic: "{namespace}.{aggregate_type}"}}, Logger: logged.logger()}
+	slot := publisher.TransactionConfig{ID: "slot", Group: "slot"}
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.Addrs()...))
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	opens := func(value string) {
+		p := startTransactional(t, cfg, slot)
+		require.NoError(t, p.Publish(within(t), event(1, "a", value)))
+		other := row("a", value)
+		other.AggregateType = "other"
+		require.NoError(t, p.Publish(within(t), publisher.Event{Row: other}))
+		for _, topic := range []string{"shop.order", "shop.other"} {
+			require.Eventually(t, func() bool {
+				return endOffset(within(t), t, client, topic, 0) > endOffset(within(t), t, client, topic, 1)
+			}, patience, 10*time.Millisecond)
+		}
+	}
+	create(t, c, "__consumer_offsets", kmsg.ACLOperationRead, kmsg.ACLPermissionTypeDeny)
+	create(t, c, "__consumer_offsets", kmsg.ACLOperationDescribe, kmsg.ACLPermissionTypeAllow)
+	opens("1")
+	require.NoError(t, startTransactional(t, cfg, slot).Close())
+	require.Contains(t, logged.String(), "cannot be seen")
+	opens("2")
+	require.NoError(t, c.CommitHalf(within(t), slot.ID, "shop.order"))
+	require.NoError(t, startTransactional(t, cfg, slot).Close())
+	require.Contains(t, logged.String(), "committed what was left")
+	require.Equal(t, []string{"2"}, readCommitted(t, "shop.other", kgo.SeedBrokers(c.Addrs()...)))
+}
+
 // K17 and K18: a broker closes idle connections and forgets idle producers. An
 // event after the pause is published all the same, once, by the same producer
 // or, where the broker insists, by the next one.

@@ -109,18 +109,26 @@ func (th *theatre) transactionLog(t *testing.T, broker int) (size int64) {
 	return size
 }
 
-// ledByItsCoordinator finds a partition of which one broker leads the outputs and coordinates
-// the transaction.
+// ledByItsCoordinator has the outputs of a partition led by the broker that coordinates its
+// transactions.
 func (th *theatre) ledByItsCoordinator(t *testing.T) (partition int32, broker int) {
 	t.Helper()
-	for began := time.Now(); time.Since(began) < 3*time.Minute; {
-		leaders := th.leadersOf(t.Context(), upper)
-		for p, leader := range leaders {
-			if c := th.coordinatorOf(fmt.Sprint("shouting:", topic, ":", p), 1); c == leader {
-				return p, c
-			}
+	partition = th.dice.Int32N(shoutedPartitions)
+	for began := time.Now(); time.Since(began) < 3*time.Minute; th.pause(time.Second, 2*time.Second) {
+		broker = th.coordinatorOf(fmt.Sprint("shouting:", topic, ":", partition), 1)
+		if leader, known := th.leadersOf(t.Context(), upper)[partition]; known && leader == broker {
+			return partition, broker
 		}
-		th.pause(time.Second, 2*time.Second)
+		to := kmsg.NewAlterPartitionAssignmentsRequestTopicPartition()
+		to.Partition = partition
+		for i := range int32(3) {
+			to.Replicas = append(to.Replicas, (int32(broker)+i)%3+1)
+		}
+		of := kmsg.NewAlterPartitionAssignmentsRequestTopic()
+		of.Topic, of.Partitions = upper, append(of.Partitions, to)
+		request := kmsg.NewPtrAlterPartitionAssignmentsRequest()
+		request.Topics = append(request.Topics, of)
+		_, _ = request.RequestWith(t.Context(), th.client) // who leads then, is looked at
 	}
 	t.Fatal("no broker has both")
 	return 0, 0
