@@ -178,10 +178,12 @@ func (t *txn) abort() error {
 
 // finish commits what is left of a transaction that is half committed.
 func (t *txn) finish(s *settings, connection *sarama.Config) error {
-	client, err := sarama.NewClient(s.Brokers, connection)
-	if err != nil {
-		return err
+	coordinator := func(again bool) (string, error) {
+		if again {
+			t.coordinator.forget()
+		}
+		err := t.coordinator.find()
+		return t.coordinator.link.Address, err
 	}
-	defer func() { _ = client.Close() }()
-	return indoubt.Finish(client, t.config.ID, t.wire.Pause, s.Logger)
+	return indoubt.Finish(connection, t.config.ID, coordinator, t.wire.Pause, s.Logger)
 }

@@ -27,11 +27,10 @@ const (
 // txn is the open transaction of one input partition, and the producer that has it. One
 // goroutine calls its methods.
 //
-// The invariant: a producer has one transaction. What belongs to an earlier one may still be
-// under way: a request that sarama has sent twice, or the marker of its end, which brokers
-// send one another and may send twice too. Brokers cannot tell the transactions of one epoch
-// apart: it would end the next transaction, or move its offsets. So each one has an epoch of
-// its own, as Kafka gives it to clients that speak EndTxn v5; sarama speaks v3.
+// The invariant: a producer has one transaction. What belongs to an earlier one may still be under
+// way: a request that sarama has sent twice, or the marker of its end, which brokers may send twice
+// too. Brokers cannot tell the transactions of one epoch apart: it would end the next one, or move its
+// offsets. So each has an epoch of its own, as Kafka gives it to clients that speak EndTxn v5.
 type txn struct {
 	at    place
 	group *sarama.ConsumerGroupMetadata // of the session: a commit of an earlier generation is refused
@@ -91,14 +90,24 @@ func (c as) Config() *sarama.Config { return c.config }
 
 // take opens a producer where it is not known how the transaction before has ended.
 func (p *txn) take(ctx context.Context) error {
-	err := p.owner.do(ctx, func() error {
+	client, id := p.owner.client, p.config.Producer.Transaction.ID
+	coordinator := func(again bool) (string, error) {
+		if again {
+			_ = client.RefreshTransactionCoordinator(id) // what is wrong with it, the next line says
+		}
+		broker, err := client.TransactionCoordinator(id)
+		if err != nil {
+			return "", err
+		}
+		return broker.Addr(), nil
+	}
+	if err := p.owner.do(ctx, func() error {
 		if p.owner.cfg.faults.halves {
 			return nil
 		}
-		return indoubt.Finish(p.owner.client, p.config.Producer.Transaction.ID, p.owner.wire.Pause, p.log)
-	})
-	if err != nil {
-		return fmt.Errorf("see how the last transaction of %q has ended: %w", p.config.Producer.Transaction.ID, err)
+		return indoubt.Finish(p.config, id, coordinator, p.owner.wire.Pause, p.log)
+	}); err != nil {
+		return fmt.Errorf("see how the last transaction of %q has ended: %w", id, err)
 	}
 	return p.open(ctx)
 }
@@ -163,11 +172,10 @@ func (p *txn) begin() error {
 }
 
 // commit commits what was sent together with the offset behind the last message, takes a new
-// producer, and looks whether the group has the offset: coordinators have confirmed what
-// they then lost (KAFKA-20634). It commits such an offset again. When it returns nil all of
-// it is known, and nothing can be repeated or undone by what may still be under way. After
-// an error there may be no producer any more, and whether it was committed is for the
-// group's offset to say.
+// producer, and looks whether the group has the offset: coordinators have confirmed what they then
+// lost (KAFKA-20634). It commits such an offset again. When it returns nil all of it is known, and
+// nothing can be repeated or undone by what may still be under way. After an error there may be no
+// producer any more, and whether it was committed is for the group's offset to say.
 func (p *txn) commit(ctx context.Context, last *sarama.ConsumerMessage) error {
 	if err := p.flight.Wait(ctx); err != nil {
 		return err
@@ -225,9 +233,8 @@ func (p *txn) end(ctx context.Context, end func() error) error {
 }
 
 // leave ends what is open after a session that has ended with err, so that readers of the
-// outputs wait for nothing, and closes the producer. A new one aborts, with an epoch that tells
-// an abort from a commit (see indoubt). What it does not reach before ctx ends, and what was
-// replaced, is for the next producer of the partition, or for the transaction's timeout.
+// outputs wait for nothing, and closes the producer. A new one aborts, with an epoch of its own (see
+// indoubt). What it does not reach is for the next one of the partition, or for the timeout.
 func (p *txn) leave(ctx context.Context, err error) {
 	if p.producer == nil {
 		return

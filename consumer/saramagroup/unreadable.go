@@ -13,9 +13,8 @@ import (
 	"github.com/onceward/onceward/internal/backoff"
 )
 
-// DefaultMaxUnpacked is to how many bytes a compressed batch may unpack when the
-// program has not set sarama.MaxDecompressedBatchSize. It is what Kafka's
-// own limit of a batch, 1 MiB, gives at a ratio of 16.
+// DefaultMaxUnpacked is to how many bytes, 16 MiB, a compressed batch may unpack when the
+// program has not set sarama.MaxDecompressedBatchSize.
 const DefaultMaxUnpacked = unpacked.Most
 
 var errNoBatch = errors.New("the leader shows no batch there")

@@ -42,11 +42,22 @@ const offsets = "__consumer_offsets"
 //
 // It needs READ on the topics of its transactions and on __consumer_offsets, and brokers of
 // 3.0. Without them it goes on, and the log says so where a transaction is open. pause waits
-// before brokers are asked again, and returns false when they shall not be.
-func Finish(client sarama.Client, id string, pause func(time.Duration) bool, log *slog.Logger) error {
-	log = log.With("transactional_id", id)
+// before brokers are asked again, and returns false when they shall not be. coordinator returns
+// the address of the id's coordinator, and looks it up anew when it is asked again.
+func Finish(
+	config *sarama.Config, id string, coordinator func(again bool) (address string, err error),
+	pause func(time.Duration) bool, log *slog.Logger,
+) error {
+	asked := *config
+	asked.Version = sarama.V3_0_0_0 // of the requests; a client of an older one refuses to send them
+	config, log = &asked, log.With("transactional_id", id)
 	for try := 1; ; try++ {
-		err := look(client, id, log)
+		address, err := coordinator(try > 1)
+		if err == nil {
+			err = look(config, address, id, log)
+		} else {
+			err = fmt.Errorf("find the coordinator of transactional id %q: %w", id, err)
+		}
 		switch {
 		case err == nil:
 			return nil
@@ -61,7 +72,6 @@ func Finish(client sarama.Client, id string, pause func(time.Duration) bool, log
 			!pause(backoff.After(try, firstPause, longest)):
 			return err
 		}
-		_ = client.RefreshTransactionCoordinator(id) // what is wrong with it, the next request says
 	}
 }
 
@@ -70,12 +80,8 @@ func refused(err error) bool {
 }
 
 // look asks once, and commits.
-func look(client sarama.Client, id string, log *slog.Logger) error {
-	coordinator, err := client.TransactionCoordinator(id)
-	if err != nil {
-		return fmt.Errorf("find the coordinator of transactional id %q: %w", id, err)
-	}
-	return on(client, coordinator, func(conn *sarama.Broker) error {
+func look(config *sarama.Config, coordinator, id string, log *slog.Logger) error {
+	return on(config, coordinator, func(conn *sarama.Broker) error {
 		open, err := describe(conn, id)
 		if err != nil {
 			return fmt.Errorf("ask %s for transactional id %q: %w", conn.Addr(), id, err)
@@ -83,7 +89,7 @@ func look(client sarama.Client, id string, log *slog.Logger) error {
 		if len(open.Topics) > 0 && !slices.ContainsFunc(open.Topics, isOffsets) {
 			log.Info("an open transaction, which is aborted, names no offsets: no commit was asked for, or this login may not describe " + offsets)
 		}
-		half, err := committed(client, conn, open)
+		half, err := committed(config, conn, open)
 		if !half {
 			return err
 		}
@@ -131,16 +137,16 @@ func describe(conn *sarama.Broker, id string) (open sarama.TransactionState, err
 
 // committed reports whether a partition of an open transaction has its end. A partition that
 // cannot be asked is an error only if no other one says so; a topic that is gone says nothing.
-func committed(client sarama.Client, conn *sarama.Broker, open sarama.TransactionState) (half bool, err error) {
+func committed(config *sarama.Config, conn *sarama.Broker, open sarama.TransactionState) (half bool, err error) {
 	if len(open.Topics) == 0 {
 		return false, nil
 	}
 	leaders, err := leadersOf(conn, open)
 	for leader, topics := range leaders {
-		failed := on(client, leader, func(conn *sarama.Broker) error {
+		failed := on(config, leader, func(conn *sarama.Broker) error {
 			answer, err := conn.DescribeProducers(&sarama.DescribeProducersRequest{Topics: topics})
 			if err != nil {
-				return fmt.Errorf("ask %s for the producers of a transaction: %w", leader.Addr(), err)
+				return fmt.Errorf("ask %s for the producers of a transaction: %w", leader, err)
 			}
 			ended, err := ended(answer, open)
 			half = half || ended
@@ -159,7 +165,7 @@ func committed(client sarama.Client, conn *sarama.Broker, open sarama.Transactio
 // leadersOf returns which of the partitions of a transaction each broker leads. The error is
 // of those that nobody leads.
 func leadersOf(conn *sarama.Broker, open sarama.TransactionState) (
-	leaders map[*sarama.Broker][]sarama.DescribeProducersRequestTopic, err error,
+	leaders map[string][]sarama.DescribeProducersRequestTopic, err error,
 ) {
 	request := &sarama.MetadataRequest{Version: metadataVersion}
 	for _, t := range open.Topics {
@@ -169,7 +175,7 @@ func leadersOf(conn *sarama.Broker, open sarama.TransactionState) (
 	if err != nil {
 		return nil, fmt.Errorf("ask %s for the leaders of a transaction: %w", conn.Addr(), err)
 	}
-	leaders = make(map[*sarama.Broker][]sarama.DescribeProducersRequestTopic)
+	leaders = make(map[string][]sarama.DescribeProducersRequestTopic)
 	for _, t := range open.Topics {
 		i := slices.IndexFunc(answer.Topics, func(m *sarama.TopicMetadata) bool { return m.Name == t.Topic })
 		if i < 0 || answer.Topics[i].Err == sarama.ErrUnknownTopicOrPartition {
@@ -181,7 +187,7 @@ func leadersOf(conn *sarama.Broker, open sarama.TransactionState) (
 		}
 		for _, partition := range t.Partitions {
 			leader := leaderOf(answer, i, partition)
-			if leader == nil {
+			if leader == "" {
 				err = fmt.Errorf("find the leader of %s/%d: %w", t.Topic, partition, sarama.ErrLeaderNotAvailable)
 				continue
 			}
@@ -208,15 +214,15 @@ func isOffsets(t sarama.DescribeTransactionsResponseTopic) bool { return t.Topic
 // metadataVersion is one that Kafka 3.0 knows.
 const metadataVersion = 9
 
-func leaderOf(answer *sarama.MetadataResponse, topic int, partition int32) *sarama.Broker {
+func leaderOf(answer *sarama.MetadataResponse, topic int, partition int32) (address string) {
 	for _, p := range answer.Topics[topic].Partitions {
 		for _, b := range answer.Brokers {
 			if p.ID == partition && p.Leader == b.ID() {
-				return b
+				return b.Addr()
 			}
 		}
 	}
-	return nil
+	return ""
 }
 
 // ended reports whether a partition knows the producer of an open transaction, and nothing of it
@@ -237,18 +243,15 @@ func ended(answer *sarama.DescribeProducersResponse, open sarama.TransactionStat
 	return is, err
 }
 
-// on runs ask on a connection of its own: a client of an older version refuses to send requests
-// of Kafka 3.0.
-func on(client sarama.Client, to *sarama.Broker, ask func(*sarama.Broker) error) error {
-	config := *client.Config()
-	config.Version = sarama.V3_0_0_0
-	conn := sarama.NewBroker(to.Addr())
-	err := conn.Open(&config)
+// on runs ask on a connection of its own.
+func on(config *sarama.Config, address string, ask func(*sarama.Broker) error) error {
+	conn := sarama.NewBroker(address)
+	err := conn.Open(config)
 	if err == nil {
 		_, err = conn.Connected()
 	}
 	if err != nil {
-		return fmt.Errorf("connect to %s: %w", to.Addr(), err)
+		return fmt.Errorf("connect to %s: %w", address, err)
 	}
 	defer func() { _ = conn.Close() }()
 	return ask(conn)

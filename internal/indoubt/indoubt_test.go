@@ -88,11 +88,9 @@ func script(t *testing.T, opts ...kfake.Opt) *scripted {
 // finish is Finish, with what was logged and how often it paused.
 func (s *scripted) finish(t *testing.T) (log string, pauses int, err error) {
 	t.Helper()
-	client, err := sarama.NewClient(s.ListenAddrs(), kafkaconf.New("test", sarama.V2_8_0_0))
-	require.NoError(t, err)
-	defer func() { require.NoError(t, client.Close()) }()
 	var logged strings.Builder
-	err = indoubt.Finish(client, id, func(time.Duration) bool { pauses++; return true }, slog.New(slog.NewTextHandler(&logged, nil)))
+	coordinator := func(bool) (string, error) { return s.ListenAddrs()[0], nil }
+	err = indoubt.Finish(kafkaconf.New("test", sarama.V2_8_0_0), id, coordinator, func(time.Duration) bool { pauses++; return true }, slog.New(slog.NewTextHandler(&logged, nil)))
 	return logged.String(), pauses, err
 }
 
