@@ -65,14 +65,28 @@ func Finish(
 			log.Debug("brokers before 3.0 do not say whether a transaction is half committed", "error", err)
 			return nil
 		case refused(err):
-			log.Warn("whether an open transaction is half committed cannot be seen, and it is aborted; "+
-				"grant READ on the topic, see \"A broker that is back too soon\" in docs/operations.md", "error", err)
+			log.Warn("whether an open transaction is half committed cannot be seen, and it is aborted: if it is, events are lost or doubled; "+
+				"grant READ on the topics that are named, and on "+offsets+
+				", see \"A broker that is back too soon\" in docs/operations.md, and of Transform in docs/transform.md", "error", err)
 			return nil
 		case errors.Is(err, sarama.ErrTransactionalIDAuthorizationFailed), try == tries,
 			!pause(backoff.After(try, firstPause, longest)):
 			return err
 		}
 	}
+}
+
+// worse is what of two errors is to be told: that which may pass, or else both.
+func worse(err, other error) error {
+	switch {
+	case other == nil:
+		return err
+	case err == nil, refused(err) && !refused(other):
+		return other
+	case refused(other) && refused(err):
+		return errors.Join(err, other)
+	}
+	return err
 }
 
 func refused(err error) bool {
@@ -85,9 +99,6 @@ func look(config *sarama.Config, coordinator, id string, log *slog.Logger) error
 		open, err := describe(conn, id)
 		if err != nil {
 			return fmt.Errorf("ask %s for transactional id %q: %w", conn.Addr(), id, err)
-		}
-		if len(open.Topics) > 0 && !slices.ContainsFunc(open.Topics, isOffsets) {
-			log.Info("an open transaction, which is aborted, names no offsets: no commit was asked for, or this login may not describe " + offsets)
 		}
 		half, err := committed(config, conn, open)
 		if !half {
@@ -152,9 +163,7 @@ func committed(config *sarama.Config, conn *sarama.Broker, open sarama.Transacti
 			half = half || ended
 			return err
 		})
-		if failed != nil && (err == nil || refused(err)) {
-			err = failed
-		}
+		err = worse(err, failed)
 	}
 	if half {
 		return true, nil
@@ -167,28 +176,37 @@ func committed(config *sarama.Config, conn *sarama.Broker, open sarama.Transacti
 func leadersOf(conn *sarama.Broker, open sarama.TransactionState) (
 	leaders map[string][]sarama.DescribeProducersRequestTopic, err error,
 ) {
-	request := &sarama.MetadataRequest{Version: metadataVersion}
+	// Kafka leaves out of a transaction what may not be described.
+	request := &sarama.MetadataRequest{Version: metadataVersion, Topics: []string{offsets}}
 	for _, t := range open.Topics {
-		request.Topics = append(request.Topics, t.Topic)
+		if t.Topic != offsets {
+			request.Topics = append(request.Topics, t.Topic)
+		}
 	}
 	answer, err := conn.GetMetadata(request)
 	if err != nil {
 		return nil, fmt.Errorf("ask %s for the leaders of a transaction: %w", conn.Addr(), err)
 	}
 	leaders = make(map[string][]sarama.DescribeProducersRequestTopic)
+	for _, t := range answer.Topics {
+		if t.Err == sarama.ErrTopicAuthorizationFailed {
+			err = worse(err, fmt.Errorf("find the leaders of %s: %w", t.Name, t.Err))
+		}
+	}
 	for _, t := range open.Topics {
 		i := slices.IndexFunc(answer.Topics, func(m *sarama.TopicMetadata) bool { return m.Name == t.Topic })
-		if i < 0 || answer.Topics[i].Err == sarama.ErrUnknownTopicOrPartition {
+		if i < 0 || answer.Topics[i].Err == sarama.ErrUnknownTopicOrPartition ||
+			answer.Topics[i].Err == sarama.ErrTopicAuthorizationFailed {
 			continue
 		}
 		if refusal := answer.Topics[i].Err; refusal != sarama.ErrNoError {
-			err = fmt.Errorf("find the leaders of %s: %w", t.Topic, refusal)
+			err = worse(err, fmt.Errorf("find the leaders of %s: %w", t.Topic, refusal))
 			continue
 		}
 		for _, partition := range t.Partitions {
 			leader := leaderOf(answer, i, partition)
 			if leader == "" {
-				err = fmt.Errorf("find the leader of %s/%d: %w", t.Topic, partition, sarama.ErrLeaderNotAvailable)
+				err = worse(err, fmt.Errorf("find the leader of %s/%d: %w", t.Topic, partition, sarama.ErrLeaderNotAvailable))
 				continue
 			}
 			leaders[leader] = with(leaders[leader], t.Topic, partition)
@@ -208,8 +226,6 @@ func with(
 	last.PartitionIndexes = append(last.PartitionIndexes, partition)
 	return topics
 }
-
-func isOffsets(t sarama.DescribeTransactionsResponseTopic) bool { return t.Topic == offsets }
 
 // metadataVersion is one that Kafka 3.0 knows.
 const metadataVersion = 9
@@ -231,8 +247,8 @@ func leaderOf(answer *sarama.MetadataResponse, topic int, partition int32) (addr
 func ended(answer *sarama.DescribeProducersResponse, open sarama.TransactionState) (is bool, err error) {
 	for _, t := range answer.Topics {
 		for _, p := range t.Partitions {
-			if p.ErrorCode != sarama.ErrNoError && (err == nil || refused(err)) {
-				err = fmt.Errorf("ask for the producers of %s/%d: %w", t.Name, p.PartitionIndex, p.ErrorCode)
+			if p.ErrorCode != sarama.ErrNoError {
+				err = worse(err, fmt.Errorf("ask for the producers of %s/%d: %w", t.Name, p.PartitionIndex, p.ErrorCode))
 			}
 			is = is || slices.ContainsFunc(p.ActiveProducers, func(s sarama.ProducerState) bool {
 				return s.ProducerID == open.ProducerID && s.ProducerEpoch == int32(open.ProducerEpoch) &&
