@@ -2,6 +2,7 @@
 package durable
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/IBM/sarama"
@@ -13,40 +14,52 @@ const (
 )
 
 // Weakness returns what makes a topic lose what it has confirmed, and what to do about it;
-// nothing where it keeps it. It asks two brokers one question each, and may be called by
-// several goroutines. The right to describe the topic and its configuration is needed.
+// nothing where it keeps it. It asks one broker, on a connection of its own: one of the client's
+// may have been idle for so long that the broker has closed it. It may be called by several
+// goroutines. The right to describe the topic and its configuration is needed.
 func Weakness(client sarama.Client, topic string) (why, cure string, err error) {
-	admin, err := sarama.NewClusterAdminFromClient(client) // not closed: that would close the client
-	if err != nil {
-		return "", "", fmt.Errorf("find the controller: %w", err)
+	err = sarama.ErrOutOfBrokers
+	for _, b := range client.Brokers() {
+		conn := sarama.NewBroker(b.Addr())
+		if err = conn.Open(client.Config()); err == nil {
+			why, cure, err = weakness(conn, client.Config().Version, topic)
+			_ = conn.Close()
+		}
+		if refusal := sarama.ErrNoError; err == nil || errors.As(err, &refusal) {
+			break
+		}
 	}
-	topics, err := admin.DescribeTopics([]string{topic})
-	if err == nil && len(topics) != 1 {
+	return why, cure, err
+}
+
+func weakness(conn *sarama.Broker, version sarama.KafkaVersion, topic string) (why, cure string, err error) {
+	about, err := conn.GetMetadata(sarama.NewMetadataRequest(version, []string{topic}))
+	if err == nil && len(about.Topics) != 1 {
 		err = sarama.ErrIncompleteResponse
 	}
-	if err == nil && topics[0].Err != sarama.ErrNoError {
-		err = topics[0].Err
+	if err == nil && about.Topics[0].Err != sarama.ErrNoError {
+		err = about.Topics[0].Err
 	}
 	if err != nil {
 		return "", "", fmt.Errorf("describe topic %q: %w", topic, err)
 	}
-	found, err := admin.DescribeConfigs([]*sarama.ConfigResource{
+	found, err := conn.DescribeConfigs(&sarama.DescribeConfigsRequest{Version: 1, Resources: []*sarama.ConfigResource{
 		{Type: sarama.TopicResource, Name: topic, ConfigNames: []string{minInSync, unclean}},
-	}, sarama.DescribeConfigsOptions{})
-	if err == nil && len(found) != 1 {
+	}})
+	if err == nil && len(found.Resources) != 1 {
 		err = sarama.ErrIncompleteResponse
 	}
-	if err == nil && found[0].ErrorCode != sarama.ErrNoError {
-		err = found[0].ErrorCode
+	if err == nil && found.Resources[0].ErrorCode != 0 {
+		err = sarama.KError(found.Resources[0].ErrorCode)
 	}
 	if err != nil {
 		return "", "", fmt.Errorf("describe the configuration of topic %q: %w", topic, err)
 	}
 	config := make(map[string]string)
-	for _, entry := range found[0].Configs {
+	for _, entry := range found.Resources[0].Configs {
 		config[entry.Name] = entry.Value
 	}
-	why, cure = judge(topics[0].Partitions, config)
+	why, cure = judge(about.Topics[0].Partitions, config)
 	return why, cure, nil
 }
 
