@@ -45,16 +45,7 @@ func TestTransformLateMarker(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, th.cluster.CreateTopic(t.Context(), name, 1, nil))
 			seen := func(isolation kgo.IsolationLevel) []string { return readAll(t, th.cluster.Addrs(), name, isolation) }
-			start := func(cfg saramagroup.TransformConfig) (stop func()) {
-				ctx, cancel := context.WithCancel(t.Context())
-				ended := make(chan error, 1)
-				go func() {
-					ended <- saramagroup.Transform(ctx, th.cluster.Addrs(), name, func(_ context.Context, rec consumer.Record) ([]saramagroup.Output, error) {
-						return []saramagroup.Output{{Topic: name, Value: rec.Value}}, nil
-					}, cfg)
-				}()
-				return func() { cancel(); require.NoError(t, <-ended) }
-			}
+			start := func(cfg saramagroup.TransformConfig) (stop func()) { return th.copies(t, name, cfg) }
 			cfg := saramagroup.TransformConfig{Topics: []string{topic}, Insecure: true, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
 			open := tc.defect(cfg)
 			open.MaxRecords, open.CommitInterval, open.TransactionTimeout = 2, time.Minute, 10*time.Minute
@@ -72,6 +63,20 @@ func TestTransformLateMarker(t *testing.T) {
 			require.Equal(t, tc.last, seen(kgo.ReadCommitted()))
 		})
 	}
+}
+
+// copies runs a Transform in this process that copies the input into the topic name, as a group of
+// that name.
+func (th *theatre) copies(t *testing.T, name string, cfg saramagroup.TransformConfig) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- saramagroup.Transform(ctx, th.cluster.Addrs(), name, func(_ context.Context, rec consumer.Record) ([]saramagroup.Output, error) {
+			return []saramagroup.Output{{Topic: name, Value: rec.Value}}, nil
+		}, cfg)
+	}()
+	return func() { cancel(); require.NoError(t, <-ended) }
 }
 
 // A coordinator has sent the end of a commit to some partitions only, and the one after it
@@ -99,16 +104,7 @@ func TestTransformHalfCommitted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, th.cluster.CreateTopic(t.Context(), name, 1, nil))
-			start := func(cfg saramagroup.TransformConfig) (stop func()) {
-				ctx, cancel := context.WithCancel(t.Context())
-				ended := make(chan error, 1)
-				go func() {
-					ended <- saramagroup.Transform(ctx, th.cluster.Addrs(), name, func(_ context.Context, rec consumer.Record) ([]saramagroup.Output, error) {
-						return []saramagroup.Output{{Topic: name, Value: rec.Value}}, nil
-					}, cfg)
-				}()
-				return func() { cancel(); require.NoError(t, <-ended) }
-			}
+			start := func(cfg saramagroup.TransformConfig) (stop func()) { return th.copies(t, name, cfg) }
 			cfg := saramagroup.TransformConfig{Topics: []string{topic}, Insecure: true, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
 			dies := cfg
 			dies.ClientID, dies.MaxRecords, dies.DrainTimeout = "dies", 3, 100*time.Millisecond
