@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -69,13 +70,21 @@ func (d *debezium) ready(ctx context.Context) (bool, error) {
 	return pid != 0, err
 }
 
+// alive: Kafka Connect outlives a task that has failed, and says so in its log only.
 func (d *debezium) alive() error {
 	select {
 	case <-d.process.Done():
 		return fmt.Errorf("Debezium ended: %w%s", d.process.Err(), process.Tail(d.logFile())) //nolint:staticcheck // its name begins so
 	default:
-		return nil
 	}
+	log, err := os.ReadFile(d.logFile())
+	if err != nil {
+		return fmt.Errorf("read the log of Debezium: %w", err)
+	}
+	if bytes.Contains(log, []byte("Task is being killed")) {
+		return fmt.Errorf("Debezium's task failed%s", process.Tail(d.logFile())) //nolint:staticcheck // its name begins so
+	}
+	return nil
 }
 
 func (d *debezium) finished(ctx context.Context, below int) (bool, error) {
