@@ -20,7 +20,9 @@ type queue struct {
 	lent  int   // bytes that something else of the caller's takes
 	err   error // set when the stream has ended
 
-	ready chan struct{} // an item or the end has come
+	pushed bool // something since the last wake; of the goroutine that pushes
+
+	ready chan struct{} // items have come, or the end
 	space chan struct{} // bytes were released
 }
 
@@ -28,7 +30,7 @@ func newQueue(limit int) *queue {
 	return &queue{limit: limit, ready: make(chan struct{}, 1), space: make(chan struct{}, 1)}
 }
 
-// push adds the item unless the queue is full.
+// push adds the item unless the queue is full. Whoever waits for it learns of it by wake.
 func (q *queue) push(it Item) bool {
 	size := it.size()
 	q.mu.Lock()
@@ -38,12 +40,18 @@ func (q *queue) push(it Item) bool {
 	}
 	q.items = append(q.items, it)
 	q.bytes += size
-	first := len(q.items) == 1
 	q.mu.Unlock()
-	if first {
+	q.pushed = true
+	return true
+}
+
+// wake has take return what was pushed. The goroutine that pushes calls it before it waits for
+// anything: so what came together is taken together.
+func (q *queue) wake() {
+	if q.pushed {
+		q.pushed = false
 		signal(q.ready)
 	}
-	return true
 }
 
 // lend makes the queue smaller by what something else of its caller's takes, down to

@@ -60,7 +60,7 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	}
 	r := &Reader{cfg: cfg, queue: newQueue(cfg.QueueBytes)}
 	conn, err := connect(ctx, cfg, func(in io.Reader, out io.Writer) *pgproto3.Frontend {
-		r.input = bufio.NewReaderSize(in, inputBytes)
+		r.input = bufio.NewReaderSize(waking{in, r.queue}, inputBytes)
 		return pgproto3.NewFrontend(r.input, out)
 	})
 	if err != nil {
@@ -253,8 +253,20 @@ const (
 	// inputBytes is how much is taken from the socket at once.
 	inputBytes = 64 << 10
 	// restInterval is the least time between two rests, and so how long a rest is at most.
-	restInterval = 2 * time.Millisecond
+	restInterval = 4 * time.Millisecond
 )
+
+// waking is the connection: before it is waited for, what was read of it is handed on.
+type waking struct {
+	io.Reader
+	queue *queue
+}
+
+// Read implements io.Reader.
+func (w waking) Read(p []byte) (int, error) {
+	w.queue.wake()
+	return w.Reader.Read(p)
+}
 
 // rest lets the server go ahead when everything that it sent was read, at the end of a
 // transaction, unless the last time was longer ago: what comes after a silence is read at
@@ -264,6 +276,7 @@ func (r *Reader) rest(frontend *pgproto3.Frontend) {
 		return
 	}
 	if wait := restInterval - time.Since(r.rested); wait > 0 {
+		r.queue.wake()
 		time.Sleep(wait)
 	}
 	r.rested = time.Now()
@@ -284,6 +297,7 @@ func (r *Reader) tick(ctx context.Context, now time.Time) error {
 // the library copies the written one into a flushed one of zero, and so would
 // confirm what was only read.
 func (r *Reader) sendStatus(ctx context.Context, ask bool) error {
+	r.queue.wake()
 	confirmed := pglogrepl.LSN(r.confirmed.Load())
 	if err := r.conn.Conn().SetWriteDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		return fmt.Errorf("set write deadline: %w", err)
@@ -367,6 +381,7 @@ func (r *Reader) push(ctx context.Context, it Item) error {
 	if r.queue.push(it) {
 		return nil
 	}
+	r.queue.wake()
 	status := time.NewTicker(r.cfg.StatusInterval)
 	defer status.Stop()
 	for !r.queue.push(it) {

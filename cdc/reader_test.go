@@ -1,9 +1,12 @@
 package cdc
 
 import (
+	"bufio"
 	"context"
 	"io"
+	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -83,6 +86,34 @@ func TestReaderRestsUnderAFlow(t *testing.T) {
 			read(3, restInterval)
 			read(1, restInterval)
 		}
+	})
+}
+
+// What the server sent at once is taken at once, though it is decoded one by one; and of what
+// has come by halves the first does not wait for the second.
+func TestWhatComesTogetherIsTakenTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, nil)
+		defer r.stop(t)
+		synctest.Wait()
+		r.server.stream(wal(relationMessage(outboxOID, "outbox", outboxColumns()))...)
+		<-time.After(time.Second)
+		for i := range 100 {
+			for _, m := range wal(transactionOf(pglogrepl.LSN(0x1000+0x100*i), 8, newTestRow(testID, 8, "x"))...) {
+				r.server.backend.Send(&pgproto3.CopyData{Data: m})
+			}
+		}
+		go func() { _ = r.server.backend.Flush() }()
+		batch, err := r.Next(t.Context(), nil)
+		require.NoError(t, err)
+		require.Len(t, batch, 200)
+
+		q := newQueue(1 << 16)
+		require.True(t, q.push(Item{Kind: KindCommit}))
+		half := bufio.NewReader(waking{iotest.OneByteReader(strings.NewReader("xy")), q})
+		_, err = half.ReadByte()
+		require.NoError(t, err)
+		<-q.ready
 	})
 }
 

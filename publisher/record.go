@@ -31,7 +31,10 @@ type Event struct {
 	Replay *record.Replay
 	// RepairID, when not zero, becomes header repair-id: a gap repair made this copy.
 	RepairID uuid.UUID
-	Again    bool // refused before; the limit of its topic may have been raised just now, and is asked first
+	// More: another event is published at once. It need not wait for that one alone; where none
+	// comes it leaves some milliseconds later.
+	More  bool
+	Again bool // refused before; the limit of its topic may have been raised just now, and is asked first
 }
 
 const (
@@ -88,7 +91,7 @@ func (p *pendings) put(r *pending) {
 // retention, as the event time of a replay may be.
 func (r *pending) fill(ev Event, style string) error {
 	row := ev.Row
-	r.Owner, r.tag, r.id = r, ev.Tag, row.ID
+	r.Owner, r.tag, r.id, r.More = r, ev.Tag, row.ID, ev.More
 	r.Kafka.Key, r.Kafka.Value = row.AggregateID, row.Payload // no payload: a tombstone
 	if r.Kafka.Key == nil {
 		r.Kafka.Key = []byte{} // the empty key is a key; nil would have no order

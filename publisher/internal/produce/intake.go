@@ -1,6 +1,9 @@
 package produce
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // intake is where records are left for the loop. Both sides take its lock for
 // moments only, and the loop is woken once for many records.
@@ -9,9 +12,11 @@ type intake struct {
 
 	mu          sync.Mutex
 	first, last *Record
-	bytes       int64
+	bytes       int
 	producer    Producer
+	more        bool // something comes together with the last
 	awaited     bool // the loop comes by itself, unless it becomes too much
+	gathered    bool // or what came together is there
 }
 
 func newIntake() *intake { return &intake{wake: make(chan struct{}, 1)} }
@@ -26,8 +31,9 @@ func (in *intake) put(r *Record) {
 		in.last.next = r
 	}
 	in.last = r
-	in.bytes += r.Cost
-	wake := empty && !in.awaited || before < paceBytes && in.bytes >= paceBytes
+	in.bytes += r.Bytes
+	in.more = r.More
+	wake := empty && !in.awaited || in.gathered && !in.more || before < paceBytes && in.bytes >= paceBytes
 	in.mu.Unlock()
 	if wake {
 		in.nudge()
@@ -49,12 +55,14 @@ func (in *intake) become(p Producer) {
 	in.producer = p
 }
 
-// take returns what was left, in order, and who writes it. When admit refuses, it
+// take returns what was left, in order, and who writes it. When the pace does not admit it, it
 // is nothing, and the loop has to come again by itself: later.
-func (in *intake) take(admit func(bytes int64) bool) (first *Record, p Producer, later bool) {
+func (in *intake) take(now time.Time, pace *pace, hurried bool) (first *Record, p Producer, later bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.awaited = in.first != nil && !admit(in.bytes); in.awaited {
+	in.awaited = in.first != nil && !pace.admits(now, in.bytes, in.more, hurried)
+	in.gathered = in.awaited && pace.gathering
+	if in.awaited {
 		return nil, in.producer, true
 	}
 	first = in.first

@@ -153,7 +153,7 @@ func (l *Loop) Run() {
 // again if nothing happens before; zero: never.
 func (l *Loop) work(now time.Time) (next time.Time) {
 	hurried := l.config.Hurried()
-	first, who, later := l.intake.take(func(bytes int64) bool { return l.pace.admits(now, bytes, hurried) })
+	first, who, later := l.intake.take(now, &l.pace, hurried)
 	if later {
 		next = l.pace.open
 	} else {

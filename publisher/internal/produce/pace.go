@@ -6,23 +6,35 @@ const (
 	// paceInterval is the least time between two looks at what has come, and so
 	// about the least between two requests to one broker: brokers and network
 	// take a request of many records nearly as fast as one of a single record.
-	paceInterval = 4 * time.Millisecond
+	paceInterval = 2 * time.Millisecond
+	// paceFlow is how much a look has found where it is that of a flow, of which the next
+	// look is to find more: after paceFlowInterval.
+	paceFlow         = 24 << 10
+	paceFlowInterval = 4 * paceInterval
 	// paceBytes is how much need not wait for that time.
-	paceBytes = 256 << 10
+	paceBytes = 512 << 10
 )
 
-// pace decides when what has come is looked at. What comes after a silence of
-// paceInterval is at once. It is pure.
+// pace decides when what has come is looked at. What comes after a silence is at once, and
+// with it what comes together with it. It is pure.
 type pace struct {
-	open time.Time // the first time at which nothing need be waited for
+	open      time.Time // the first time at which nothing need be waited for
+	gathering bool      // what waits does so for what comes with it
 }
 
-// admits reports whether what has come, of so many bytes, is to be looked at now.
-// Hurried says that somebody waits for its end.
-func (p *pace) admits(now time.Time, bytes int64, hurried bool) bool {
-	if now.Before(p.open) && bytes < paceBytes && !hurried {
-		return false
+// admits reports whether what has come, of so many bytes, is to be looked at now. More says
+// that something comes together with it, hurried that somebody waits for its end.
+func (p *pace) admits(now time.Time, bytes int, more, hurried bool) bool {
+	early := now.Before(p.open)
+	switch {
+	case hurried, bytes >= paceBytes, p.gathering && (!more || !early), !early && !more:
+		p.open, p.gathering = now.Add(paceInterval), false
+		if bytes >= paceFlow {
+			p.open = now.Add(paceFlowInterval)
+		}
+		return true
+	case !early: // the caller may break its word
+		p.open, p.gathering = now.Add(paceInterval), true
 	}
-	p.open = now.Add(paceInterval)
-	return true
+	return false
 }

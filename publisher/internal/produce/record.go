@@ -17,6 +17,7 @@ type Record struct {
 	Bytes     int   // that it takes in a batch, at most
 	Cost      int64 // bytes of memory that it takes
 	Alone     bool  // it shares a batch with no other
+	More      bool  // another one is put at once
 	Owner     any   // whose it is
 
 	next *Record // in whatever chain it is

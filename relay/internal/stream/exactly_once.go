@@ -38,7 +38,7 @@ type exactlyOnce struct {
 	before func(ctx context.Context) error // what is held is written down before a commit
 
 	idle      ledger.Idle
-	committed time.Time // when the last one was
+	committed time.Time // when the last one began
 
 	// Guarded by the progress's lock.
 	known  Status    // as the last commit left it
@@ -48,14 +48,16 @@ type exactlyOnce struct {
 }
 
 // lasts returns how long the open transaction may last, whose first event was handed over
-// at a time. A commit costs the same for few events and for many, and the events after it
-// wait for it: a relay that is behind grows its transactions to a part of that, which nobody
-// notices beside the rest.
+// at a time: until an interval after the last commit began, for its events may have waited
+// for that, but half of one at least, however long it took. A commit costs the same for few
+// events and for many: a relay that is behind grows its transactions to a part of that, which
+// nobody notices beside the rest.
 func (m *exactlyOnce) lasts(since time.Time) time.Duration {
+	interval := m.Interval - min(since.Sub(m.committed), m.Interval/2)
 	if m.oldest.IsZero() {
-		return m.Interval
+		return interval
 	}
-	return max(m.Interval, min(since.Sub(m.oldest)/4, m.Longest))
+	return max(interval, min(since.Sub(m.oldest)/4, m.Longest))
 }
 
 // handed ends the step in the progress.
@@ -141,6 +143,7 @@ func (m *exactlyOnce) flush(ctx context.Context) error {
 func (m *exactlyOnce) commit(ctx context.Context) error {
 	ctx, cancel := state.Outlast(ctx, state.CommitGrace)
 	defer cancel()
+	began := time.Now()
 	if err := m.before(ctx); err != nil {
 		return err
 	}
@@ -150,15 +153,15 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 	}
 	c := m.cut()
 	c.Timeline, c.Session, c.Gap, c.Tick = m.Bound.Timeline, m.Bound.Session, m.Bound.Gap, tick
-	began := time.Now()
+	asked := time.Now()
 	fault.Crash(fault.BeforeCommit)
 	if err := m.tx.Commit(ctx, publisher.Position{Order: uint64(c.Order), Meta: c.Meta()}); err != nil {
 		return fmt.Errorf("commit Kafka transaction: %w", err)
 	}
 	fault.Crash(fault.AfterCommit)
-	since := time.Since(m.committed)
-	m.committed = time.Now()
-	m.counts.Committed(m.events, m.committed.Sub(began), m.ledger.Reached())
+	since := began.Sub(m.committed)
+	m.committed = began
+	m.counts.Committed(m.events, time.Since(asked), m.ledger.Reached())
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	live := m.look()

@@ -124,6 +124,7 @@ func (p *Pump) take(ctx context.Context, batch []cdc.Item) error {
 		alter(batch)
 	}
 	for i := range r.steps {
+		r.steps[i].more = i+1 < len(r.steps)
 		if err := p.deal(ctx, &r.steps[i]); err != nil {
 			return err
 		}

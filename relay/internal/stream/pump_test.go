@@ -245,6 +245,8 @@ func TestPumpHandsOverInOrderAndCountsWhatEnded(t *testing.T) {
 	}}
 	require.NoError(t, p.Run(t.Context(), source))
 	require.Equal(t, []uint64{0, 1, 2}, sink.tags())
+	require.Equal(t, []bool{true, false, false}, []bool{sink.got[0].More, sink.got[1].More, sink.got[2].More},
+		"what was read together leaves together")
 	require.Equal(t, "0/C8", sink.got[0].Position)
 	require.Equal(t, "0/12C", sink.got[2].Position)
 	require.EqualValues(t, 100, position(t, p))

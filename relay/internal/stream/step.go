@@ -14,6 +14,7 @@ type step struct {
 	at  ledger.Place // letter counts those of a retry that are out
 	tag uint64       // in the ledger
 
+	more     bool // another step comes at once
 	again    bool // a control that had acted when the session began
 	released bool // it waited, and is read back from the table
 
