@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -23,11 +24,12 @@ import (
 // with which of them.
 type line struct {
 	*env
-	router *consumer.Router
-	mu     sync.Mutex
-	wrong  map[string]func(ctx context.Context, tx pgx.Tx) error // by key
-	calls  map[string]int
-	sets   [][]consumer.Event // of the set handler
+	router  *consumer.Router
+	timeout time.Duration // of a handler; 0: the default
+	mu      sync.Mutex
+	wrong   map[string]func(ctx context.Context, tx pgx.Tx) error // by key
+	calls   map[string]int
+	sets    [][]consumer.Event // of the set handler
 }
 
 func newLine(t *testing.T) *line {
@@ -40,7 +42,8 @@ func newLine(t *testing.T) *line {
 // member is one more member of the same group.
 func (l *line) member(maxAttempts int) *consumer.Router {
 	l.t.Helper()
-	p, err := consumer.New(l.t.Context(), consumer.Config{Group: "stock", DB: l.db, LockTimeout: 2 * time.Second, Retry: consumer.Retry{MaxAttempts: maxAttempts}})
+	p, err := consumer.New(l.t.Context(), consumer.Config{Group: "stock", DB: l.db, LockTimeout: 2 * time.Second,
+		HandlerTimeout: l.timeout, Retry: consumer.Retry{MaxAttempts: maxAttempts}})
 	require.NoError(l.t, err)
 	r := consumer.NewRouter(p)
 	r.Batch("Moved", consumer.BatchOptions{}, l.handle)
@@ -133,8 +136,15 @@ func TestBatchSharesATransaction(t *testing.T) {
 // once, and it has none.
 func TestBatchIsolates(t *testing.T) {
 	for name, wrong := range map[string]func(context.Context, pgx.Tx) error{
-		"error":     fails(errTransient),
-		"panic":     func(context.Context, pgx.Tx) error { panic("boom") },
+		"error":  fails(errTransient),
+		"panic":  func(context.Context, pgx.Tx) error { panic("boom") },
+		"Goexit": func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil },
+		"late": func(ctx context.Context, tx pgx.Tx) error { // it is left behind, and would have an effect then
+			<-ctx.Done()
+			time.Sleep(6 * time.Second)
+			_, err := tx.Exec(context.WithoutCancel(ctx), "INSERT INTO effects SELECT * FROM effects")
+			return err
+		},
 		"swallowed": func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "SELECT 1/0"); return nil },
 		"rollback":  func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "ROLLBACK"); return err },
 		"commit":    func(ctx context.Context, tx pgx.Tx) error { _ = tx.Commit(ctx); return nil },
@@ -152,6 +162,10 @@ func TestBatchIsolates(t *testing.T) {
 			t.Run(name+" "+eventType, func(t *testing.T) {
 				t.Parallel()
 				l := newLine(t)
+				if name == "late" {
+					l.timeout = 3 * time.Second
+					l.router = l.member(3)
+				}
 				evs := l.events(120, eventType)
 				bad := evs[70].Key.String()
 				evs[90].AggregateID = evs[70].AggregateID

@@ -131,7 +131,7 @@ func TestApplySeesTheTransaction(t *testing.T) {
 	for said, want := range map[byte]error{'E': ErrSwallowed, 'I': ErrTxEnded, 'T': nil} {
 		p, _ := scriptedProcessor(t, map[string]answer{"UPDATE": {tag: "UPDATE 1", status: said}})
 		tx := p.open(t)
-		err := p.calls.apply(t.Context(), func(ctx context.Context, tx pgx.Tx, _ Event) error {
+		err := p.calls.apply(t.Context(), nil, func(ctx context.Context, tx pgx.Tx, _ Event) error {
 			_, _ = tx.Exec(ctx, "UPDATE accounts")
 			return nil
 		}, tx, Event{})

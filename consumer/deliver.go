@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/aside"
 	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -20,7 +21,7 @@ type steps struct {
 	processor *Processor
 	begin     func(ctx context.Context) (pgx.Tx, error)
 	claim     func(ctx context.Context, tx pgx.Tx, items []*item) error
-	apply     func(ctx context.Context, handler TxHandler, tx pgx.Tx, ev Event) error
+	apply     func(ctx context.Context, turn *aside.Turn, handler TxHandler, tx pgx.Tx, ev Event) error
 	commit    func(ctx context.Context, tx pgx.Tx) error
 }
 
@@ -153,19 +154,29 @@ func (s *steps) together(ctx context.Context, items []*item) error {
 		if err := s.claim(ctx, tx, items); err != nil {
 			return 0, err
 		}
-		for first := 0; first < len(items); {
-			next := runOf(items, first)
-			if err := s.one(ctx, tx, items[first:next]); err != nil {
-				return 0, err
-			}
-			if err := s.holdBackBehind(ctx, tx, items[first], items[next:]); err != nil {
-				return 0, err
-			}
-			first = next
+		if len(items) == 1 {
+			return 1, s.inOrder(ctx, nil, tx, items)
 		}
-		return len(items), nil
+		return len(items), s.processor.calls.together(ctx, tx, func(turn *aside.Turn) error {
+			return s.inOrder(ctx, turn, tx, items)
+		})
 	})
 	return err
+}
+
+// inOrder applies the items.
+func (s *steps) inOrder(ctx context.Context, turn *aside.Turn, tx pgx.Tx, items []*item) error {
+	for first := 0; first < len(items); {
+		next := runOf(items, first)
+		if err := s.one(ctx, turn, tx, items[first:next]); err != nil {
+			return err
+		}
+		if err := s.holdBackBehind(ctx, tx, items[first], items[next:]); err != nil {
+			return err
+		}
+		first = next
+	}
+	return nil
 }
 
 // claimUnparked claims the items, but for those that have to wait behind a letter.
@@ -205,7 +216,7 @@ func runOf(items []*item, first int) int {
 }
 
 // one applies the items of a run, or refuses the one that is not fresh.
-func (s *steps) one(ctx context.Context, tx pgx.Tx, run []*item) (err error) {
+func (s *steps) one(ctx context.Context, turn *aside.Turn, tx pgx.Tx, run []*item) (err error) {
 	if !run[0].fresh() {
 		run[0].end, err = run[0].refuse(s.processor)
 		return err
@@ -219,7 +230,10 @@ func (s *steps) one(ctx context.Context, tx pgx.Tx, run []*item) (err error) {
 		handler = func(ctx context.Context, tx pgx.Tx, _ Event) error { return run[0].handler.set(ctx, tx, evs) }
 	}
 	began := time.Now()
-	err = s.apply(ctx, handler, tx, run[0].event())
+	err = s.apply(ctx, turn, handler, tx, run[0].event())
+	if errors.Is(err, aside.ErrLeft) {
+		return err
+	}
 	s.processor.calls.tell(run[0].ev.Type, began)
 	if err != nil {
 		for _, it := range run {

@@ -185,7 +185,7 @@ func (e *effect[R]) do(ctx context.Context) (r Receipt[R], err error) {
 			consumerdb.ResultOfEffectParams{Result: string(result), EventID: it.ev.Key.UUID(), ConsumerGroup: p.group,
 				Name: e.name})
 	}
-	if err := p.calls.apply(ctx, handler, tx, it.event()); err != nil {
+	if err := p.calls.apply(ctx, nil, handler, tx, it.event()); err != nil {
 		return r, err
 	}
 	return r, commit(ctx, tx)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/aside"
 	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -82,8 +83,8 @@ func ClaimLate(r *Router) {
 	})
 	commit := r.steps.commit
 	apply := r.steps.apply
-	r.steps.apply = func(ctx context.Context, h TxHandler, tx pgx.Tx, ev Event) error {
-		if err := apply(ctx, h, tx, ev); err != nil {
+	r.steps.apply = func(ctx context.Context, turn *aside.Turn, h TxHandler, tx pgx.Tx, ev Event) error {
+		if err := apply(ctx, turn, h, tx, ev); err != nil {
 			return err
 		}
 		own, err := r.processor.windows.begin(ctx)
@@ -124,7 +125,7 @@ func TakeBusyForDone(r *Router) {
 
 // TrustHandlers believes a nil and commits whatever is there.
 func TrustHandlers(r *Router) {
-	r.steps.apply = func(ctx context.Context, h TxHandler, tx pgx.Tx, ev Event) error {
+	r.steps.apply = func(ctx context.Context, _ *aside.Turn, h TxHandler, tx pgx.Tx, ev Event) error {
 		return recovered(func() error { return h(ctx, tx, ev) })
 	}
 	r.steps.commit = func(ctx context.Context, tx pgx.Tx) error {
@@ -135,7 +136,7 @@ func TrustHandlers(r *Router) {
 
 // ForgetPanics takes a handler that panicked for one that has finished.
 func ForgetPanics(r *Router) {
-	r.steps.apply = func(ctx context.Context, h TxHandler, tx pgx.Tx, ev Event) (err error) {
+	r.steps.apply = func(ctx context.Context, _ *aside.Turn, h TxHandler, tx pgx.Tx, ev Event) (err error) {
 		defer func() { _ = recover() }()
 		return h(ctx, tx, ev)
 	}
@@ -143,7 +144,7 @@ func ForgetPanics(r *Router) {
 
 // ForgetContext commits with a context of its own after the delivery's ended.
 func ForgetContext(r *Router) {
-	r.steps.apply = func(ctx context.Context, h TxHandler, tx pgx.Tx, ev Event) error {
+	r.steps.apply = func(ctx context.Context, _ *aside.Turn, h TxHandler, tx pgx.Tx, ev Event) error {
 		return h(ctx, tx, ev)
 	}
 	r.steps.commit = func(ctx context.Context, tx pgx.Tx) error {
@@ -154,8 +155,8 @@ func ForgetContext(r *Router) {
 // IgnoreErrors commits although the handler failed.
 func IgnoreErrors(r *Router) {
 	inner := r.steps.apply
-	r.steps.apply = func(ctx context.Context, h TxHandler, tx pgx.Tx, ev Event) error {
-		_ = inner(ctx, h, tx, ev)
+	r.steps.apply = func(ctx context.Context, turn *aside.Turn, h TxHandler, tx pgx.Tx, ev Event) error {
+		_ = inner(ctx, turn, h, tx, ev)
 		return nil
 	}
 }

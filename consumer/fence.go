@@ -221,7 +221,7 @@ func complete[R any](ctx context.Context, l *lease, userCommit func(context.Cont
 	}
 	if userCommit != nil {
 		handler := func(ctx context.Context, tx pgx.Tx, _ Event) error { return userCommit(ctx, tx, result) }
-		if err := l.processor.calls.apply(ctx, handler, tx, l.item.event()); err != nil {
+		if err := l.processor.calls.apply(ctx, nil, handler, tx, l.item.event()); err != nil {
 			return err
 		}
 	}

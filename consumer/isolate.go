@@ -89,13 +89,13 @@ var errAlone = errors.New("the events cannot share a transaction")
 // the event is to be tried another time.
 func (s *steps) try(ctx context.Context, tx pgx.Tx, it *item) (again, err error) {
 	if !it.fresh() {
-		return nil, s.one(ctx, tx, []*item{it})
+		return nil, s.one(ctx, nil, tx, []*item{it})
 	}
 	savepoint, err := tx.Begin(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("savepoint: %w", err)
 	}
-	cause := s.one(ctx, savepoint, []*item{it})
+	cause := s.one(ctx, nil, savepoint, []*item{it})
 	if cause == nil {
 		if err := savepoint.Commit(ctx); err != nil {
 			return nil, fmt.Errorf("release savepoint: %w", err)

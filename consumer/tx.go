@@ -24,14 +24,27 @@ type calls struct {
 	stuck atomic.Int64 // handlers that were left behind
 }
 
-// apply runs the handler and judges what it left behind. Only when apply
-// returns nil may the transaction be committed.
-func (c *calls) apply(ctx context.Context, handler TxHandler, tx pgx.Tx, ev Event) error {
+// apply runs the handler, in its turn if there is one, and judges what it left behind. Only when
+// apply returns nil may the transaction be committed.
+func (c *calls) apply(ctx context.Context, turn *aside.Turn, handler TxHandler, tx pgx.Tx, ev Event) error {
 	guarded := &transaction.Guarded{Tx: tx}
 	inside, cancel := context.WithTimeoutCause(context.WithValue(ctx, deliveryKey{}, &c.inTx), c.handlerTimeout,
 		ErrHandlerTimeout)
 	defer cancel()
-	err := c.bounded(inside, tx, func() error { return handler(inside, guarded, ev) })
+	work := func(turn *aside.Turn) error {
+		return turn.Call(inside, func() error {
+			return recovered(func() error { return handler(inside, guarded, ev) })
+		})
+	}
+	var err error
+	if turn != nil {
+		err = work(turn)
+	} else {
+		err = c.bounded(inside, tx, work)
+	}
+	if errors.Is(err, aside.ErrLeft) {
+		return err
+	}
 	if transaction.Abandoned(tx) {
 		return &HandlerError{Err: err}
 	}
@@ -74,7 +87,11 @@ func (c *calls) event(ctx context.Context, it *item) error {
 		ErrHandlerTimeout)
 	defer cancel()
 	began := time.Now()
-	err := c.bounded(inside, nil, func() error { return it.handler.fn(inside, it.ev) })
+	err := c.bounded(inside, nil, func(turn *aside.Turn) error {
+		return turn.Call(inside, func() error {
+			return recovered(func() error { return it.handler.fn(inside, it.ev) })
+		})
+	})
 	c.tell(it.ev.Type, began)
 	effects, failed := run.effects.End()
 	if errors.Is(err, ErrNothingToDo) {
@@ -112,30 +129,35 @@ func timedOut(ctx context.Context, err error) error {
 // handlerGrace is how long a handler may take to return after its context ended.
 const handlerGrace = 5 * time.Second
 
-// bounded calls a handler and waits for it, but not much longer than its context.
-// One that does not return is left behind with its transaction, whose connection is
-// cut: what it does with that fails.
-func (c *calls) bounded(ctx context.Context, tx pgx.Tx, call func() error) error {
-	done := apart(call)
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
+// together calls the handlers of several events of a transaction in one goroutine: to change
+// it for each would cost as much as a claim does. With a handler that is left behind, so is work,
+// which may touch nothing then.
+func (c *calls) together(ctx context.Context, tx pgx.Tx, work func(*aside.Turn) error) error {
+	err := c.bounded(ctx, tx, work)
+	switch {
+	case transaction.Abandoned(tx):
+		return &HandlerError{Err: err}
+	case errors.Is(err, aside.ErrExited):
+		return blame(ctx, tx, err)
 	}
-	grace := time.NewTimer(handlerGrace)
-	defer grace.Stop()
-	select {
-	case err := <-done:
+	return err
+}
+
+// bounded has work call handlers, and waits for it, but for none of them much longer than its
+// context. One that does not return is left behind with its transaction, whose connection is
+// cut: what it does with that fails.
+func (c *calls) bounded(ctx context.Context, tx pgx.Tx, work func(*aside.Turn) error) error {
+	left, err := aside.Run(ctx, c.handlerTimeout, handlerGrace, work)
+	if left == nil {
 		return err
-	case <-grace.C:
 	}
 	transaction.Abandon(tx)
 	c.stuck.Add(1)
 	go func() {
 		defer c.stuck.Add(-1)
-		<-done //nolint:errcheck // nobody waits for it any more
+		<-left
 	}()
-	return fmt.Errorf("%w: it does not return %s after its context has ended, and is left behind; look for a call without ctx", context.Cause(ctx), handlerGrace)
+	return fmt.Errorf("%w: it does not return %s after its context has ended, and is left behind; look for a call without ctx", err, handlerGrace)
 }
 
 // tell says how long a handler took.
@@ -174,7 +196,7 @@ func blame(ctx context.Context, tx pgx.Tx, err error) error {
 func apart(call func() error) <-chan error {
 	done := make(chan error, 1)
 	aside.Go(func() {
-		err := errors.New("it has ended its goroutine (runtime.Goexit)")
+		err := aside.ErrExited
 		defer func() { done <- err }()
 		err = recovered(call)
 	})
