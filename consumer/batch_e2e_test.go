@@ -141,7 +141,7 @@ func TestBatchIsolates(t *testing.T) {
 		"Goexit": func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil },
 		"late": func(ctx context.Context, tx pgx.Tx) error { // it is left behind, and would have an effect then
 			<-ctx.Done()
-			time.Sleep(6 * time.Second)
+			<-time.After(6 * time.Second)
 			_, err := tx.Exec(context.WithoutCancel(ctx), "INSERT INTO effects SELECT * FROM effects")
 			return err
 		},

@@ -154,27 +154,28 @@ func (s *steps) together(ctx context.Context, items []*item) error {
 		if err := s.claim(ctx, tx, items); err != nil {
 			return 0, err
 		}
-		if len(items) == 1 {
-			return 1, s.inOrder(ctx, nil, tx, items)
+		// In one goroutine: to change it for each would cost as much as a claim does.
+		all := func(turn *aside.Turn) error { return s.inOrder(ctx, turn, tx, items) }
+		err := s.processor.calls.bounded(ctx, tx, all)
+		if errors.Is(err, aside.ErrExited) {
+			err = blame(ctx, tx, err)
 		}
-		return len(items), s.processor.calls.together(ctx, tx, func(turn *aside.Turn) error {
-			return s.inOrder(ctx, turn, tx, items)
-		})
+		return len(items), err
 	})
 	return err
 }
 
 // inOrder applies the items.
 func (s *steps) inOrder(ctx context.Context, turn *aside.Turn, tx pgx.Tx, items []*item) error {
-	for first := 0; first < len(items); {
-		next := runOf(items, first)
-		if err := s.one(ctx, turn, tx, items[first:next]); err != nil {
+	for len(items) > 0 {
+		run := runOf(items)
+		items = items[len(run):]
+		if err := s.one(ctx, turn, tx, run); err != nil {
 			return err
 		}
-		if err := s.holdBackBehind(ctx, tx, items[first], items[next:]); err != nil {
+		if err := s.holdBackBehind(ctx, tx, run[0], items); err != nil {
 			return err
 		}
-		first = next
 	}
 	return nil
 }
@@ -204,15 +205,14 @@ func (s *steps) holdBackBehind(ctx context.Context, tx pgx.Tx, it *item, later [
 	return claimant{s.processor, statement.On(tx)}.holdBack(ctx, later)
 }
 
-// runOf returns the end of the run of fresh items that one call handles: more
-// than one only for a set handler.
-func runOf(items []*item, first int) int {
-	next := first + 1
-	for items[first].fresh() && items[first].handler.set != nil && next < len(items) && items[next].fresh() &&
-		items[next].handler == items[first].handler {
-		next++
+// runOf returns the run of fresh items at the beginning that one call handles: more than one only for a
+// set handler.
+func runOf(items []*item) []*item {
+	n, h := 1, items[0].handler
+	for items[0].fresh() && h.set != nil && n < len(items) && items[n].fresh() && items[n].handler == h {
+		n++
 	}
-	return next
+	return items[:n]
 }
 
 // one applies the items of a run, or refuses the one that is not fresh.

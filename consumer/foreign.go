@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/onceward/onceward/consumer/internal/aside"
 	"github.com/onceward/onceward/record"
 )
 
@@ -42,9 +43,11 @@ func (p *Processor) parse(rec Record) (Event, error) {
 }
 
 func (p *Processor) readForeign(reader RecordReader, rec Record) (ev Event, mine bool, err error) {
-	err = <-apart(func() (err error) {
-		ev.Event, mine, err = reader(rec)
-		return err
+	err = aside.Do(func() error {
+		return recovered(func() (err error) {
+			ev.Event, mine, err = reader(rec)
+			return err
+		})
 	})
 	if err == nil && !mine {
 		return Event{}, false, nil

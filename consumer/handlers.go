@@ -189,3 +189,15 @@ func (hs *handlers) get(eventType string) (*handler, error) {
 	return nil, fmt.Errorf("%w %q of group %q; register one with Router.Tx, say with Router.Ignore that these events are not for this group, or with Router.Unknown that they become dead letters",
 		ErrNoHandler, eventType, hs.windows.group)
 }
+
+// ofBatch returns the handler of an event that comes with others.
+func (hs *handlers) ofBatch(ev *Event) (*handler, error) {
+	if err := ev.validate(); err != nil {
+		return nil, err
+	}
+	h, err := hs.get(ev.Type)
+	if err == nil && h.batch == nil {
+		err = fmt.Errorf("%w %q of group %q that takes batches; register one with Router.Batch", ErrNoHandler, ev.Type, hs.windows.group)
+	}
+	return h, err
+}

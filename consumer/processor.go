@@ -124,7 +124,7 @@ func (p *Processor) Group() string { return p.group }
 
 // StuckHandlers counts the handlers of this process that did not return after
 // their time was over, and are still running.
-func (p *Processor) StuckHandlers() int { return int(p.calls.stuck.Load()) }
+func (p *Processor) StuckHandlers() int { return p.calls.watch.Stuck() }
 
 // claimID is the id under which the group claims the event.
 func (m *member) claimID(ev Event) uuid.UUID {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/aside"
 	"github.com/onceward/onceward/consumer/internal/memory"
 	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -65,10 +66,7 @@ func (r Retry) permanent(cause error) (is bool, err error) {
 	if errors.As(cause, &marked) || r.Permanent == nil {
 		return marked != nil, nil
 	}
-	err = <-apart(func() error {
-		is = r.Permanent(cause)
-		return nil
-	})
+	err = aside.Do(func() error { return recovered(func() error { is = r.Permanent(cause); return nil }) })
 	return is, err
 }
 

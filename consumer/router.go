@@ -252,7 +252,7 @@ func (r *Router) HandleCautiously(ctx context.Context, rec Record) (Outcome, err
 func (r *Router) HandleBatch(ctx context.Context, evs []Event) []Delivery {
 	all, good := make([]*item, len(evs)), make([]*item, 0, len(evs))
 	for i := range evs {
-		h, err := r.ofBatch(&evs[i])
+		h, err := r.handlers.ofBatch(&evs[i])
 		if err != nil {
 			all[i] = &item{ev: evs[i], delivery: Delivery{Err: err}}
 			continue
@@ -269,18 +269,6 @@ func (r *Router) HandleBatch(ctx context.Context, evs []Event) []Delivery {
 		}
 	}
 	return deliveries
-}
-
-// ofBatch returns the handler of an event of a batch.
-func (r *Router) ofBatch(ev *Event) (*handler, error) {
-	if err := ev.validate(); err != nil {
-		return nil, err
-	}
-	h, err := r.handlers.get(ev.Type)
-	if err == nil && h.batch == nil {
-		err = fmt.Errorf("%w %q of group %q that takes batches; register one with Router.Batch", ErrNoHandler, ev.Type, r.Group())
-	}
-	return h, err
 }
 
 // HandleRecords delivers the events of several records of one partition, in

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,8 +19,8 @@ import (
 // calls are those of handlers, in which users' code runs.
 type calls struct {
 	*member
-	inTx  running      // what handlers with a transaction have in their context
-	stuck atomic.Int64 // handlers that were left behind
+	inTx  running     // what handlers with a transaction have in their context
+	watch aside.Watch // over those that do not return
 }
 
 // apply runs the handler, in its turn if there is one, and judges what it left behind. Only when
@@ -31,22 +30,9 @@ func (c *calls) apply(ctx context.Context, turn *aside.Turn, handler TxHandler, 
 	inside, cancel := context.WithTimeoutCause(context.WithValue(ctx, deliveryKey{}, &c.inTx), c.handlerTimeout,
 		ErrHandlerTimeout)
 	defer cancel()
-	work := func(turn *aside.Turn) error {
-		return turn.Call(inside, func() error {
-			return recovered(func() error { return handler(inside, guarded, ev) })
-		})
-	}
-	var err error
-	if turn != nil {
-		err = work(turn)
-	} else {
-		err = c.bounded(inside, tx, work)
-	}
-	if errors.Is(err, aside.ErrLeft) {
+	err := c.call(inside, turn, tx, func() error { return handler(inside, guarded, ev) })
+	if errors.Is(err, aside.ErrLeft) || transaction.Abandoned(tx) {
 		return err
-	}
-	if transaction.Abandoned(tx) {
-		return &HandlerError{Err: err}
 	}
 	if err != nil {
 		return blame(ctx, tx, timedOut(inside, err))
@@ -87,11 +73,7 @@ func (c *calls) event(ctx context.Context, it *item) error {
 		ErrHandlerTimeout)
 	defer cancel()
 	began := time.Now()
-	err := c.bounded(inside, nil, func(turn *aside.Turn) error {
-		return turn.Call(inside, func() error {
-			return recovered(func() error { return it.handler.fn(inside, it.ev) })
-		})
-	})
+	err := c.call(inside, nil, nil, func() error { return it.handler.fn(inside, it.ev) })
 	c.tell(it.ev.Type, began)
 	effects, failed := run.effects.End()
 	if errors.Is(err, ErrNothingToDo) {
@@ -126,38 +108,26 @@ func timedOut(ctx context.Context, err error) error {
 	return err
 }
 
-// handlerGrace is how long a handler may take to return after its context ended.
-const handlerGrace = 5 * time.Second
-
-// together calls the handlers of several events of a transaction in one goroutine: to change
-// it for each would cost as much as a claim does. With a handler that is left behind, so is work,
-// which may touch nothing then.
-func (c *calls) together(ctx context.Context, tx pgx.Tx, work func(*aside.Turn) error) error {
-	err := c.bounded(ctx, tx, work)
-	switch {
-	case transaction.Abandoned(tx):
-		return &HandlerError{Err: err}
-	case errors.Is(err, aside.ErrExited):
-		return blame(ctx, tx, err)
+// call calls a handler, in a turn of its own if it has none.
+func (c *calls) call(inside context.Context, turn *aside.Turn, tx pgx.Tx, handler func() error) error {
+	work := func(turn *aside.Turn) error {
+		return turn.Call(inside, func() error { return recovered(handler) })
 	}
-	return err
+	if turn != nil {
+		return work(turn)
+	}
+	return c.bounded(inside, tx, work)
 }
 
-// bounded has work call handlers, and waits for it, but for none of them much longer than its
-// context. One that does not return is left behind with its transaction, whose connection is
-// cut: what it does with that fails.
+// bounded has work call handlers, and waits for it. With one that does not return, work and its
+// transaction are left behind: the connection is cut, so that what either does with it fails.
 func (c *calls) bounded(ctx context.Context, tx pgx.Tx, work func(*aside.Turn) error) error {
-	left, err := aside.Run(ctx, c.handlerTimeout, handlerGrace, work)
-	if left == nil {
-		return err
+	late, err := c.watch.Run(ctx, c.handlerTimeout, work)
+	if late && tx != nil {
+		transaction.Abandon(tx)
+		return &HandlerError{Err: err}
 	}
-	transaction.Abandon(tx)
-	c.stuck.Add(1)
-	go func() {
-		defer c.stuck.Add(-1)
-		<-left
-	}()
-	return fmt.Errorf("%w: it does not return %s after its context has ended, and is left behind; look for a call without ctx", err, handlerGrace)
+	return err
 }
 
 // tell says how long a handler took.
@@ -190,17 +160,6 @@ func blame(ctx context.Context, tx pgx.Tx, err error) error {
 		return &infrastructureError{failed}
 	}
 	return failed
-}
-
-// apart calls what users write in another goroutine, which it may end; see recovered.
-func apart(call func() error) <-chan error {
-	done := make(chan error, 1)
-	aside.Go(func() {
-		err := aside.ErrExited
-		defer func() { done <- err }()
-		err = recovered(call)
-	})
-	return done
 }
 
 // recovered turns a panic of what users write into an error with its stack. That

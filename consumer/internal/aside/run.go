@@ -3,7 +3,9 @@ package aside
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,11 +16,29 @@ var (
 	ErrLeft = errors.New("nobody waits for it any more")
 )
 
+// Do calls f in another goroutine, which it may end, and waits for it.
+func Do(f func() error) error {
+	done := make(chan error, 1)
+	Go(func() {
+		err := ErrExited
+		defer func() { done <- err }()
+		err = f()
+	})
+	return <-done
+}
+
+// grace is how long a function may take to return after its context has ended.
+const grace = 5 * time.Second
+
+// Watch watches functions, and counts those that do not return. Its zero value is ready.
+type Watch struct{ stuck atomic.Int64 }
+
+// Stuck returns how many functions run that nobody waits for any more.
+func (w *Watch) Stuck() int { return int(w.stuck.Load()) }
+
 // Turn is a goroutine in which functions are called, one after the other, while it is watched
 // that each returns.
 type Turn struct {
-	grace time.Duration
-
 	mu     sync.Mutex
 	inside context.Context //nolint:containedctx // of the function that runs; nil: none does
 	ends   time.Time       // when it is to have returned
@@ -26,18 +46,17 @@ type Turn struct {
 }
 
 // Run calls work in another goroutine and waits for it; but for no function of [Turn.Call]
-// for longer than grace after that one's context, or ctx, has ended. That is limit after the
-// function began, at most. When it waits no more, left is closed when the function returns, and err
-// is the cause of its context's end; what work has is still its own then, until it has
-// ErrLeft. Otherwise left is nil and err is work's, or ErrExited.
-func Run(ctx context.Context, limit, grace time.Duration, work func(*Turn) error) (left <-chan struct{}, err error) {
-	return run(Go, ctx, limit, grace, work)
+// for more than a few seconds after that one's context, or ctx, has ended, which is limit after the
+// function began, at most. When it waits no more, late is true, and what work has is its own until
+// it has ErrLeft. The error says so, or is work's, or ErrExited.
+func (w *Watch) Run(ctx context.Context, limit time.Duration, work func(*Turn) error) (late bool, err error) {
+	return w.run(ctx, limit, work, Go)
 }
 
 // run is Run with a function that calls another aside.
-func run(aside func(func()), ctx context.Context, limit, grace time.Duration, //nolint:revive // as in Run
-	work func(*Turn) error) (left <-chan struct{}, err error) {
-	t := &Turn{grace: grace}
+func (w *Watch) run(ctx context.Context, limit time.Duration, work func(*Turn) error,
+	aside func(func())) (late bool, err error) {
+	t := new(Turn)
 	done := make(chan error, 1)
 	aside(func() {
 		err := ErrExited
@@ -50,21 +69,24 @@ func run(aside func(func()), ctx context.Context, limit, grace time.Duration, //
 	for {
 		select {
 		case err := <-done:
-			return nil, err
+			return false, err
 		case <-over:
 			over, limit = nil, 0
-			look.Reset(t.hurry())
+			t.hurry()
+			look.Reset(grace)
 		case <-look.C:
 			wait, cause := t.overdue()
-			if wait <= 0 {
-				gone := make(chan struct{})
-				go func() {
-					defer close(gone)
-					<-done //nolint:errcheck // nobody waits for it any more
-				}()
-				return gone, cause
+			if wait > 0 {
+				look.Reset(min(wait, limit+grace))
+				continue
 			}
-			look.Reset(min(wait, limit+grace))
+			w.stuck.Add(1)
+			go func() {
+				defer w.stuck.Add(-1)
+				<-done //nolint:errcheck // nobody waits for it any more
+			}()
+			return true, fmt.Errorf("%w: it does not return %s after its context has ended, and is left behind; look for a call without ctx",
+				cause, grace)
 		}
 	}
 }
@@ -76,7 +98,7 @@ func (t *Turn) Call(ctx context.Context, f func() error) error {
 		ends = deadline
 	}
 	t.mu.Lock()
-	t.inside, t.ends = ctx, ends.Add(t.grace)
+	t.inside, t.ends = ctx, ends.Add(grace)
 	t.mu.Unlock()
 	err := f()
 	t.mu.Lock()
@@ -89,13 +111,12 @@ func (t *Turn) Call(ctx context.Context, f func() error) error {
 }
 
 // hurry is told that the context of all functions has ended.
-func (t *Turn) hurry() time.Duration {
+func (t *Turn) hurry() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if soon := time.Now().Add(t.grace); t.ends.After(soon) {
+	if soon := time.Now().Add(grace); t.ends.After(soon) {
 		t.ends = soon
 	}
-	return t.grace
 }
 
 // overdue returns how long to wait for the function that runs; not at all: it is left behind.
