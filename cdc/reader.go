@@ -1,7 +1,6 @@
 package cdc
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -33,7 +32,7 @@ var ErrSilent = errors.New("server is silent")
 type Reader struct {
 	cfg     Config
 	conn    *pgconn.PgConn
-	input   *bufio.Reader // of the connection
+	socket  *socket // of the connection; nil until that is there
 	system  pglogrepl.IdentifySystemResult
 	history []byte // of the timelines before the present one
 	queue   *queue
@@ -43,6 +42,7 @@ type Reader struct {
 	stream    stream        // of the goroutine in Run
 	heard     time.Time     // when the server sent last; likewise
 	rested    time.Time     // when the last rest ended; likewise
+	dry       uint64        // of the socket, as it was at the last rest; likewise
 }
 
 // Open connects, and takes hold of the slot with START_REPLICATION. When it
@@ -60,13 +60,12 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	}
 	r := &Reader{cfg: cfg, queue: newQueue(cfg.QueueBytes)}
 	conn, err := connect(ctx, cfg, func(in io.Reader, out io.Writer) *pgproto3.Frontend {
-		r.input = bufio.NewReaderSize(waking{in, r.queue}, inputBytes)
-		return pgproto3.NewFrontend(r.input, out)
+		return pgproto3.NewFrontend(waking{in, r}, out)
 	})
 	if err != nil {
 		return nil, err
 	}
-	r.conn = conn
+	r.conn, r.socket = conn, socketOf(conn.Conn())
 	if err := r.start(ctx); err != nil {
 		return nil, errors.Join(err, conn.Close(ctx))
 	}
@@ -98,6 +97,14 @@ func connect(ctx context.Context, cfg Config, frontend pgconn.BuildFrontendFunc)
 	Bound(conf)
 	if cfg.configure != nil {
 		cfg.configure(conf)
+	}
+	dial := conf.DialFunc
+	conf.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return newSocket(conn), nil
 	}
 	conn, err := pgconn.ConnectConfig(ctx, conf)
 	if err != nil {
@@ -249,22 +256,20 @@ func (r *Reader) loop(ctx context.Context) error {
 	return ctx.Err()
 }
 
-const (
-	// inputBytes is how much is taken from the socket at once.
-	inputBytes = 64 << 10
-	// restInterval is the least time between two rests, and so how long a rest is at most.
-	restInterval = 4 * time.Millisecond
-)
+// restInterval is the least time between two rests, and so how long a rest is at most.
+const restInterval = 4 * time.Millisecond
 
 // waking is the connection: before it is waited for, what was read of it is handed on.
 type waking struct {
 	io.Reader
-	queue *queue
+	reader *Reader
 }
 
 // Read implements io.Reader.
 func (w waking) Read(p []byte) (int, error) {
-	w.queue.wake()
+	if s := w.reader.socket; s != nil && s.left.Load() == 0 {
+		w.reader.queue.wake()
+	}
 	return w.Reader.Read(p)
 }
 
@@ -272,9 +277,14 @@ func (w waking) Read(p []byte) (int, error) {
 // transaction, unless the last time was longer ago: what comes after a silence is read at
 // once, and under a flow many transactions with one wake-up.
 func (r *Reader) rest(frontend *pgproto3.Frontend) {
-	if r.stream.open || frontend.ReadBufferLen() > 0 || r.input.Buffered() > 0 {
+	if r.stream.open || frontend.ReadBufferLen() > 0 || r.socket.left.Load() > 0 {
 		return
 	}
+	dry := r.socket.dry.Load()
+	if dry == r.dry {
+		return // TLS has more of what was taken
+	}
+	r.dry = dry
 	if wait := restInterval - time.Since(r.rested); wait > 0 {
 		r.queue.wake()
 		time.Sleep(wait)

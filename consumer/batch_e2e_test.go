@@ -173,6 +173,10 @@ func TestBatchIsolates(t *testing.T) {
 				want := repeat("processed", 120)
 				want[70], want[90] = "failed", "held back"
 				require.Equal(t, want, l.outcomes(evs))
+				if name == "late" {
+					require.Positive(t, l.router.Processor().StuckHandlers())
+					require.Eventually(t, func() bool { return l.router.Processor().StuckHandlers() == 0 }, time.Minute, time.Millisecond)
+				}
 				l.consistent(118, 0)
 				delete(l.wrong, bad)
 				want = repeat("duplicate", 120)

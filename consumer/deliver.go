@@ -154,11 +154,14 @@ func (s *steps) together(ctx context.Context, items []*item) error {
 		if err := s.claim(ctx, tx, items); err != nil {
 			return 0, err
 		}
+		if len(items) == 1 {
+			return 1, s.inOrder(ctx, nil, tx, items)
+		}
 		// In one goroutine: to change it for each would cost as much as a claim does.
 		all := func(turn *aside.Turn) error { return s.inOrder(ctx, turn, tx, items) }
 		err := s.processor.calls.bounded(ctx, tx, all)
 		if errors.Is(err, aside.ErrExited) {
-			err = blame(ctx, tx, err)
+			err = errAlone // each in a turn of its own, after which somebody can look at what it has done
 		}
 		return len(items), err
 	})
@@ -205,8 +208,7 @@ func (s *steps) holdBackBehind(ctx context.Context, tx pgx.Tx, it *item, later [
 	return claimant{s.processor, statement.On(tx)}.holdBack(ctx, later)
 }
 
-// runOf returns the run of fresh items at the beginning that one call handles: more than one only for a
-// set handler.
+// runOf returns the run at the beginning that one call handles: of a set handler's fresh items, else one.
 func runOf(items []*item) []*item {
 	n, h := 1, items[0].handler
 	for items[0].fresh() && h.set != nil && n < len(items) && items[n].fresh() && items[n].handler == h {
@@ -231,10 +233,10 @@ func (s *steps) one(ctx context.Context, turn *aside.Turn, tx pgx.Tx, run []*ite
 	}
 	began := time.Now()
 	err = s.apply(ctx, turn, handler, tx, run[0].event())
-	if errors.Is(err, aside.ErrLeft) {
+	s.processor.calls.tell(run[0].ev.Type, began)
+	if err == aside.ErrLeft { //nolint:errorlint // as in apply
 		return err
 	}
-	s.processor.calls.tell(run[0].ev.Type, began)
 	if err != nil {
 		for _, it := range run {
 			it.broke = errors.Is(err, errBroken)

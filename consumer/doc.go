@@ -88,8 +88,8 @@
 //
 // # Ownership
 //
-// The caller owns the pool and closes it. The package starts no goroutine but one for each
-// call of a handler, and the heartbeat of a lease, and waits for both to come back, except for a handler
+// The caller owns the pool and closes it. The package starts no goroutine but one for the
+// handlers of a transaction, and the heartbeat of a lease, and waits for both to come back, except for a handler
 // that does not ([Processor.StuckHandlers]). It keeps no state between deliveries but
 // the floors and registrations that it has read, for ten seconds, and what package memory
 // counts. It knows no Kafka client: the package saramagroup feeds it from a sarama consumer

@@ -44,10 +44,7 @@ func (p *Processor) parse(rec Record) (Event, error) {
 
 func (p *Processor) readForeign(reader RecordReader, rec Record) (ev Event, mine bool, err error) {
 	err = aside.Do(func() error {
-		return recovered(func() (err error) {
-			ev.Event, mine, err = reader(rec)
-			return err
-		})
+		return recovered(func() (err error) { ev.Event, mine, err = reader(rec); return err })
 	})
 	if err == nil && !mine {
 		return Event{}, false, nil

@@ -31,7 +31,7 @@ func (c *calls) apply(ctx context.Context, turn *aside.Turn, handler TxHandler, 
 		ErrHandlerTimeout)
 	defer cancel()
 	err := c.call(inside, turn, tx, func() error { return handler(inside, guarded, ev) })
-	if errors.Is(err, aside.ErrLeft) || transaction.Abandoned(tx) {
+	if err == aside.ErrLeft || transaction.Abandoned(tx) { //nolint:errorlint // not what a handler says of itself
 		return err
 	}
 	if err != nil {
@@ -174,6 +174,7 @@ func recovered(call func() error) (err error) {
 	if err = call(); err != nil {
 		_ = err.Error()
 		_, _ = mark(err)
+		_, _ = sqlstate.Of(err)
 		_ = errors.Is(err, errAlone)
 	}
 	return err

@@ -3,7 +3,7 @@
 // handler and the driver below it has that copied several times, which costs an event a
 // tenth of its CPU time.
 //
-// [Run] watches what it calls so, and does not wait for what does not return.
+// [Watch.Run] watches what it calls so, and does not wait for what does not return.
 //
 // Both may be called concurrently. A goroutine that has nothing to do ends after a tenth of
 // a second, so that there is nothing to close. A function may end its goroutine

@@ -41,13 +41,28 @@ func (w *Watch) Stuck() int { return int(w.stuck.Load()) }
 type Turn struct {
 	mu     sync.Mutex
 	inside context.Context //nolint:containedctx // of the function that runs; nil: none does
-	ends   time.Time       // when it is to have returned
+	until  time.Time       // when it is to have returned, once its context was seen to have ended
 	left   bool            // it had not
 }
 
+// Call calls f, whose context is ctx and has a deadline. With ErrLeft nothing may be touched any more.
+func (t *Turn) Call(ctx context.Context, f func() error) error {
+	t.mu.Lock()
+	t.inside, t.until = ctx, time.Time{}
+	t.mu.Unlock()
+	err := f()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.inside = nil
+	if t.left {
+		return ErrLeft
+	}
+	return err
+}
+
 // Run calls work in another goroutine and waits for it; but for no function of [Turn.Call]
-// for more than a few seconds after that one's context, or ctx, has ended, which is limit after the
-// function began, at most. When it waits no more, late is true, and what work has is its own until
+// for more than a few seconds after it has seen that the function's context, or ctx, has ended.
+// Functions have limit at most. When it waits no more, late is true, and what work has is its own until
 // it has ErrLeft. The error says so, or is work's, or ErrExited.
 func (w *Watch) Run(ctx context.Context, limit time.Duration, work func(*Turn) error) (late bool, err error) {
 	return w.run(ctx, limit, work, Go)
@@ -64,69 +79,48 @@ func (w *Watch) run(ctx context.Context, limit time.Duration, work func(*Turn) e
 		err = work(t)
 	})
 	over := ctx.Done()
-	look := time.NewTimer(limit + grace)
+	look := time.NewTimer(limit)
 	defer look.Stop()
 	for {
 		select {
 		case err := <-done:
 			return false, err
 		case <-over:
-			over, limit = nil, 0
-			t.hurry()
-			look.Reset(grace)
+			over, limit = nil, time.Second
 		case <-look.C:
-			wait, cause := t.overdue()
-			if wait > 0 {
-				look.Reset(min(wait, limit+grace))
-				continue
-			}
-			w.stuck.Add(1)
-			go func() {
-				defer w.stuck.Add(-1)
-				<-done //nolint:errcheck // nobody waits for it any more
-			}()
-			return true, fmt.Errorf("%w: it does not return %s after its context has ended, and is left behind; look for a call without ctx",
-				cause, grace)
 		}
+		wait, cause := t.look(limit, over == nil)
+		if wait > 0 {
+			look.Reset(wait)
+			continue
+		}
+		w.stuck.Add(1)
+		go func() {
+			defer w.stuck.Add(-1)
+			<-done //nolint:errcheck // nobody waits for it any more
+		}()
+		return true, fmt.Errorf("%w: it does not return %s after its context has ended, and is left behind; look for a call without ctx",
+			cause, grace)
 	}
 }
 
-// Call calls f, whose context is ctx. With ErrLeft nothing may be touched any more.
-func (t *Turn) Call(ctx context.Context, f func() error) error {
-	ends := time.Now()
-	if deadline, ok := ctx.Deadline(); ok && ctx.Err() == nil {
-		ends = deadline
-	}
-	t.mu.Lock()
-	t.inside, t.ends = ctx, ends.Add(grace)
-	t.mu.Unlock()
-	err := f()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.inside = nil
-	if t.left {
-		return ErrLeft
-	}
-	return err
-}
-
-// hurry is told that the context of all functions has ended.
-func (t *Turn) hurry() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if soon := time.Now().Add(grace); t.ends.After(soon) {
-		t.ends = soon
-	}
-}
-
-// overdue returns how long to wait for the function that runs; not at all: it is left behind.
-func (t *Turn) overdue() (wait time.Duration, cause error) {
+// look returns when to look again at the function that runs; with 0 it is left behind, and cause is
+// why its context ended. Over says that this is so for all. A process that stood still
+// sees late that a context has ended, and the function has its time from then on.
+func (t *Turn) look(limit time.Duration, over bool) (wait time.Duration, cause error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.inside == nil {
-		return 1<<63 - 1, nil
+		return limit, nil
 	}
-	wait = time.Until(t.ends)
-	t.left = wait <= 0
+	if t.inside.Err() == nil && !over {
+		deadline, _ := t.inside.Deadline()
+		return max(time.Until(deadline), time.Millisecond), nil // its timer is about to fire
+	}
+	if t.until.IsZero() {
+		t.until = time.Now().Add(grace)
+	}
+	wait = max(time.Until(t.until), 0)
+	t.left = wait == 0
 	return wait, context.Cause(t.inside)
 }

@@ -25,10 +25,10 @@ type pace struct {
 // admits reports whether what has come, of so many bytes, is to be looked at now. More says
 // that something comes together with it, hurried that somebody waits for its end.
 func (p *pace) admits(now time.Time, bytes int, more, hurried bool) bool {
-	early := now.Before(p.open)
+	early, much := now.Before(p.open), bytes >= paceBytes
 	switch {
-	case hurried, bytes >= paceBytes, p.gathering && (!more || !early), !early && !more:
-		p.open, p.gathering = now.Add(paceInterval), false
+	case hurried, much, p.gathering && (!more || !early), !early && !more:
+		p.open, p.gathering = now.Add(paceInterval), much && more
 		if bytes >= paceFlow {
 			p.open = now.Add(paceFlowInterval)
 		}

@@ -27,6 +27,8 @@ func TestPace(t *testing.T) {
 		{2*paceInterval + paceFlowInterval, 1, false, false, true},
 		{time.Minute, 1, false, false, true},
 		{time.Minute + 1, paceBytes, true, false, true}, // so much does not wait
+		{time.Minute + 1, 1, true, false, false},
+		{time.Minute + 2, 2, false, false, true}, // nor does the end of what that is a part of
 		{time.Minute + 2, 1, false, false, false},
 		{time.Minute + 2, 1, true, true, true}, // nor what somebody waits for
 		{time.Minute + paceInterval, 1, false, false, false},

@@ -107,6 +107,7 @@ func (p *Pump) ExactlyOnce(tx Transactional, conf Transactions) {
 		committed: time.Now(), idle: ledger.Idle{Segment: conf.Segment, Owed: true},
 	}
 	m.known.Position, m.known.Reach = p.reading.began.Order, p.reading.began.Reach
+	m.next = m.committed.Add(conf.Interval)
 	p.watch.together = true
 	p.sink, p.mode = watchedSink{tx, p.watch}, m
 }

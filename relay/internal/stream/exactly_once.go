@@ -39,6 +39,7 @@ type exactlyOnce struct {
 
 	idle      ledger.Idle
 	committed time.Time // when the last one began
+	next      time.Time // before which none begins that the size of the open one does not ask for
 
 	// Guarded by the progress's lock.
 	known  Status    // as the last commit left it
@@ -48,12 +49,10 @@ type exactlyOnce struct {
 }
 
 // lasts returns how long the open transaction may last, whose first event was handed over
-// at a time: until an interval after the last commit began, for its events may have waited
-// for that, but half of one at least, however long it took. A commit costs the same for few
-// events and for many: a relay that is behind grows its transactions to a part of that, which
-// nobody notices beside the rest.
+// at a time. A commit costs the same for few events and for many: a relay that is behind grows
+// its transactions to a part of that, which nobody notices beside the rest.
 func (m *exactlyOnce) lasts(since time.Time) time.Duration {
-	interval := m.Interval - min(since.Sub(m.committed), m.Interval/2)
+	interval := max(m.next.Sub(since), m.Interval/2)
 	if m.oldest.IsZero() {
 		return interval
 	}
@@ -92,7 +91,7 @@ func (m *exactlyOnce) settle(ctx context.Context, now time.Time, paused bool) er
 	if events == 0 {
 		return m.commitPosition(ctx, now)
 	}
-	late := now.Sub(since) >= m.lasts(since) || paused && now.Sub(m.committed) >= m.Interval
+	late := now.Sub(since) >= m.lasts(since) || paused && !now.Before(m.next)
 	if bytes < m.MaxBytes && !late {
 		return nil
 	}
@@ -114,7 +113,7 @@ func (m *exactlyOnce) commitPosition(ctx context.Context, now time.Time) error {
 		m.known.Marked = live.Marked
 		m.mu.Unlock()
 	}
-	if since < m.Interval || !released && !m.idle.Due(passed, m.known.Position, live.Position, since) &&
+	if now.Before(m.next) || !released && !m.idle.Due(passed, m.known.Position, live.Position, since) &&
 		since < refresh {
 		return nil
 	}
@@ -126,7 +125,7 @@ func (m *exactlyOnce) wake(time.Time) time.Time {
 	if m.open == 0 && m.ledger.Transactions() == m.known.Transactions {
 		return time.Time{}
 	}
-	return m.committed.Add(m.Interval)
+	return m.next
 }
 
 // flush commits what is open, or a position that is ahead of the last commit.
@@ -160,7 +159,7 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 	}
 	fault.Crash(fault.AfterCommit)
 	since := began.Sub(m.committed)
-	m.committed = began
+	m.committed, m.next = began, m.after(began, time.Now())
 	m.counts.Committed(m.events, time.Since(asked), m.ledger.Reached())
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -169,6 +168,16 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 	m.idle.Saved(live.Transactions != m.known.Transactions, m.known.Position, live.Position, since)
 	m.known, m.open, m.events, m.oldest = live, 0, 0, time.Time{}
 	return nil
+}
+
+// after returns when the commit behind one begins, at the earliest: an interval after that one began, for
+// events may have waited for it; but however long it took, half of one is left for events.
+func (m *exactlyOnce) after(began, ended time.Time) time.Time {
+	next := began.Add(m.Interval)
+	if half := ended.Add(m.Interval / 2); half.After(next) {
+		return half
+	}
+	return next
 }
 
 // status is how far everything has ended, as the last commit left it; what is
