@@ -159,7 +159,10 @@ func TestATransactionIsAnIntervalBehindTheOneBefore(t *testing.T) {
 					}
 					running(t, p, &trickle{every: every, batches: batches}, func() {
 						pass(2 * time.Second)
-						require.InDelta(t, c.want, tallyOf(p).transactions, 1)
+						counts := tallyOf(p)
+						counts.mu.Lock() // a commit may be under way
+						defer counts.mu.Unlock()
+						require.InDelta(t, c.want, counts.transactions, 1)
 					})
 				})
 			})
