@@ -17,14 +17,17 @@ var (
 )
 
 // Do calls f in another goroutine, which it may end, and waits for it.
-func Do(f func() error) error {
+func Do(f func() error) error { return <-start(Go, f) }
+
+// start has f called in another goroutine, which it may end, and returns where its error comes.
+func start(aside func(func()), f func() error) <-chan error {
 	done := make(chan error, 1)
-	Go(func() {
+	aside(func() {
 		err := ErrExited
 		defer func() { done <- err }()
 		err = f()
 	})
-	return <-done
+	return done
 }
 
 // grace is how long a function may take to return after its context has ended.
@@ -72,12 +75,7 @@ func (w *Watch) Run(ctx context.Context, limit time.Duration, work func(*Turn) e
 func (w *Watch) run(ctx context.Context, limit time.Duration, work func(*Turn) error,
 	aside func(func())) (late bool, err error) {
 	t := new(Turn)
-	done := make(chan error, 1)
-	aside(func() {
-		err := ErrExited
-		defer func() { done <- err }()
-		err = work(t)
-	})
+	done := start(aside, func() error { return work(t) })
 	over := ctx.Done()
 	look := time.NewTimer(limit)
 	defer look.Stop()
