@@ -81,6 +81,7 @@ const (
 	slotStolen         pack = "slot taken by a stranger"
 	roleStripped       pack = "relay's role stripped and mended"
 	kafkaHung          pack = "Kafka hung for one relay"
+	tlsToggled         pack = "TLS of PostgreSQL served or not"
 	// Users' mistakes.
 	badRow          pack = "row with a bad key"
 	impossibleTopic pack = "row of an impossible topic"
@@ -111,7 +112,7 @@ func (a *accounting) moves() map[pack]func(step) bool {
 		publicationRemade: a.remakePublication, publicationToggled: a.togglePublication, slotDropped: a.dropSlot, slotAdvanced: a.advanceSlot,
 		producerBound: a.bindProducer, systemAdopted: a.adoptSystem, kafkaAdopted: a.adoptKafka, leafUnlogged: a.unlogLeaf, leafFilled: a.fillLeaf, secondRelay: a.beginSecond,
 		profilesToggled: a.toggleProfiles, maintenanceLed: a.leadMaintenanceElsewhere, databaseCopied: a.copyBeside, slotStolen: a.takeSlot,
-		roleStripped: a.stripRole, kafkaHung: a.hangForOne,
+		roleStripped: a.stripRole, kafkaHung: a.hangForOne, tlsToggled: a.toggleTLS,
 		storageSaved: a.saveStorage, storageRestored: a.restoreStorage, standbyMade: a.makeStandby, standbyPromoted: a.promoteStandby,
 	}
 }

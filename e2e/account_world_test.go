@@ -5,7 +5,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/pgserver"
 )
 
 // Moves of TestAccount that change the environment around the relay for a while.
@@ -201,6 +202,21 @@ func (a *accounting) beginSecond(s step) bool {
 	return true
 }
 
+// toggleTLS has the server speak TLS, or no longer, and ends the relays' sessions that are
+// otherwise.
+func (a *accounting) toggleTLS(step) bool {
+	if !a.answers() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(a.t.Context(), 10*time.Second)
+	defer cancel()
+	if pgserver.ServeTLS(ctx, a.server.DSN("postgres"), !a.holds(`SELECT current_setting('ssl')::boolean`)) != nil {
+		return false
+	}
+	return a.nemesis.sql(`SELECT pg_terminate_backend(pid) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+		WHERE usename = '` + relayLogin + `' AND ssl <> current_setting('ssl')::boolean`)
+}
+
 // startStaying starts a relay of another name through the faults of the network, which stays
 // when it halts.
 func (a *accounting) startStaying(name string, more ...string) *relayProcess {
@@ -211,9 +227,6 @@ func (a *accounting) startStaying(name string, more ...string) *relayProcess {
 
 // staying makes such a relay, of some database, that is not started.
 func (a *accounting) staying(database, name string, more ...string) *relayProcess {
-	dsn, err := url.Parse(a.dsn(relayLogin))
-	require.NoError(a.t, err)
-	dsn.Host, dsn.Path = a.postgres.Addr(), "/"+database
 	path := filepath.Join(a.t.TempDir(), "relay.yaml")
 	require.NoError(a.t, os.WriteFile(path, fmt.Appendf(nil, `name: %s
 postgres: {dsn: "%s", insecure: true}
@@ -221,7 +234,7 @@ kafka: {brokers: ["%s"], insecure: true}
 admin: {listen: "off"}
 stop_grace: 2s
 %s
-`, name, dsn, strings.Join(a.brokers, `", "`), strings.Join(more, "\n")), 0o600))
+`, name, a.way(database), strings.Join(a.brokers, `", "`), strings.Join(more, "\n")), 0o600))
 	r := a.newRelay(path, "")
 	r.env = slices.DeleteFunc(r.env, func(s string) bool { return s == exitOnHalt })
 	return r

@@ -30,7 +30,7 @@ func (m *mover) bag() map[string]func() bool {
 		// changes of the environment
 		"deployed": m.deployed, "offsets reset": m.offsetsReset, "group deleted": m.groupDeleted,
 		// users' mistakes
-		"slow handlers": m.troubled(slowly), "deaf handlers": m.troubled(deaf), "deadly events": m.troubled(deadly),
+		"slow handlers": m.troubled(slowly), "deaf handlers": m.troubled(deaf), "deadly events": m.troubled(deadly), "exiting handlers": m.troubled(exiting),
 		"conflicting handlers": m.troubled(conflicting), "breaking handlers": m.troubled(breaking), "unknown type": m.unknownType,
 		"malformed record": m.malformedRecord, "unreadable batch": m.unreadableBatch, "key used twice": m.keyUsedTwice, "reprocessed": m.reprocess, "late copies": m.lateCopies, "readings copied": m.readingsCopied,
 	}

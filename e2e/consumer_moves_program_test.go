@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -28,6 +29,7 @@ const (
 	deaf        = "deaf"        // it does not listen to its context either
 	conflicting = "conflicting" // it gives way to another transaction, three times
 	breaking    = "breaking"    // it has the server end its session, three times
+	exiting     = "exiting"     // it ends its goroutine
 	deadly      = "deadly"      // it takes its process with it, twice
 	lost        = "lost"        // the provider's answer is, until an operator has asked it; and it forgets keys soon
 )
@@ -64,6 +66,8 @@ func (c *consumerProgram) trouble(ctx context.Context, tx pgx.Tx, ev consumer.Ev
 	case b.Trouble == slowly && n == 1:
 		<-ctx.Done()
 		return ctx.Err()
+	case b.Trouble == exiting && n == 1:
+		runtime.Goexit()
 	case b.Trouble == deaf && n == 1:
 		<-time.After(4 * time.Second)
 	}

@@ -150,9 +150,6 @@ func (a *arena) heal() {
 // from its twins.
 func (a *arena) relay(client, defect string, more ...string) *relayProcess {
 	a.t.Helper()
-	dsn, err := url.Parse(a.dsn(relayLogin))
-	require.NoError(a.t, err)
-	dsn.Host = a.postgres.Addr()
 	path := filepath.Join(a.t.TempDir(), "relay.yaml")
 	text := fmt.Sprintf(`name: %s
 postgres: {dsn: "%s", insecure: true}
@@ -166,12 +163,20 @@ kafka:
   insecure: true
   client_id: %s
 %s
-`, a.name, dsn, strings.Join(a.brokers, `", "`), a.client(client), strings.Join(more, "\n"))
+`, a.name, a.way(a.name), strings.Join(a.brokers, `", "`), a.client(client), strings.Join(more, "\n"))
 	require.NoError(a.t, os.WriteFile(path, []byte(text), 0o600))
 	r := a.newRelay(path, defect)
 	a.relays = append(a.relays, r)
 	a.logs = append(a.logs, r.logFile)
 	return r
+}
+
+// way leads a relay to a database through the proxy, over TLS where the server speaks it.
+func (a *arena) way(database string) string {
+	dsn, err := url.Parse(a.dsn(relayLogin))
+	require.NoError(a.t, err)
+	dsn.Host, dsn.Path, dsn.RawQuery = a.postgres.Addr(), "/"+database, "sslmode=prefer"
+	return dsn.String()
 }
 
 // client is the client id of a relay, of which no other arena has one.
