@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"sync"
+	"sync/atomic"
 )
 
 // queue hands items from the reader's goroutine to the caller of [Reader.Next].
@@ -20,7 +21,7 @@ type queue struct {
 	lent  int   // bytes that something else of the caller's takes
 	err   error // set when the stream has ended
 
-	pushed bool // something since the last wake; of the goroutine that pushes
+	pushed atomic.Bool // something since the last wake
 
 	ready chan struct{} // items have come, or the end
 	space chan struct{} // bytes were released
@@ -41,15 +42,14 @@ func (q *queue) push(it Item) bool {
 	q.items = append(q.items, it)
 	q.bytes += size
 	q.mu.Unlock()
-	q.pushed = true
+	q.pushed.Store(true)
 	return true
 }
 
-// wake has take return what was pushed. The goroutine that pushes calls it before it waits for
+// wake has take return what was pushed. It is called before the goroutine that pushes waits for
 // anything: so what came together is taken together.
 func (q *queue) wake() {
-	if q.pushed {
-		q.pushed = false
+	if q.pushed.Load() && q.pushed.Swap(false) {
 		signal(q.ready)
 	}
 }

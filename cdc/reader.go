@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -59,9 +58,7 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 		return nil, err
 	}
 	r := &Reader{cfg: cfg, queue: newQueue(cfg.QueueBytes)}
-	conn, err := connect(ctx, cfg, func(in io.Reader, out io.Writer) *pgproto3.Frontend {
-		return pgproto3.NewFrontend(waking{in, r}, out)
-	})
+	conn, err := connect(ctx, cfg, r.queue.wake)
 	if err != nil {
 		return nil, err
 	}
@@ -75,20 +72,18 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 // CheckConnect opens the connection that [Open] would, and closes it: the server may
 // let no replication in, or have no walsender left.
 func CheckConnect(ctx context.Context, cfg Config) error {
-	conn, err := connect(ctx, cfg, nil)
+	conn, err := connect(ctx, cfg, func() {})
 	if err != nil {
 		return err
 	}
 	return conn.Close(ctx)
 }
 
-func connect(ctx context.Context, cfg Config, frontend pgconn.BuildFrontendFunc) (*pgconn.PgConn, error) {
+// connect opens a connection that calls before each read from the system.
+func connect(ctx context.Context, cfg Config, before func()) (*pgconn.PgConn, error) {
 	conf, err := pgconn.ParseConfig(cfg.DSN)
 	if err != nil {
 		return nil, secret.ParseError("cdc.Config.DSN", err)
-	}
-	if frontend != nil {
-		conf.BuildFrontend = frontend
 	}
 	conf.RuntimeParams["replication"] = "database"
 	conf.RuntimeParams["client_encoding"] = "UTF8"
@@ -104,7 +99,7 @@ func connect(ctx context.Context, cfg Config, frontend pgconn.BuildFrontendFunc)
 		if err != nil {
 			return nil, err
 		}
-		return newSocket(conn), nil
+		return newSocket(conn, before), nil
 	}
 	conn, err := pgconn.ConnectConfig(ctx, conf)
 	if err != nil {
@@ -258,20 +253,6 @@ func (r *Reader) loop(ctx context.Context) error {
 
 // restInterval is the least time between two rests, and so how long a rest is at most.
 const restInterval = 4 * time.Millisecond
-
-// waking is the connection: before it is waited for, what was read of it is handed on.
-type waking struct {
-	io.Reader
-	reader *Reader
-}
-
-// Read implements io.Reader.
-func (w waking) Read(p []byte) (int, error) {
-	if s := w.reader.socket; s != nil && s.left.Load() == 0 {
-		w.reader.queue.wake()
-	}
-	return w.Reader.Read(p)
-}
 
 // rest lets the server go ahead when everything that it sent was read, at the end of a
 // transaction, unless the last time was longer ago: what comes after a silence is read at

@@ -15,13 +15,14 @@ const inputBytes = 64 << 10
 // has come of them is known here only. Reads are one goroutine's at a time, the rest is for any.
 type socket struct {
 	net.Conn
-	in   *bufio.Reader
-	left atomic.Int64  // bytes that were taken and not read
-	dry  atomic.Uint64 // how often all was taken that there was
+	in     *bufio.Reader
+	before func()        // is called before what may have to wait; from a goroutine of pgx, too
+	left   atomic.Int64  // bytes that were taken and not read
+	dry    atomic.Uint64 // how often all was taken that there was
 }
 
-func newSocket(conn net.Conn) *socket {
-	s := &socket{Conn: conn}
+func newSocket(conn net.Conn, before func()) *socket {
+	s := &socket{Conn: conn, before: before}
 	s.in = bufio.NewReaderSize(intake{s}, inputBytes)
 	return s
 }
@@ -38,6 +39,7 @@ type intake struct{ *socket }
 
 // Read implements io.Reader.
 func (i intake) Read(p []byte) (int, error) {
+	i.before()
 	n, err := i.Conn.Read(p)
 	if n < len(p) {
 		i.dry.Add(1)
@@ -53,5 +55,5 @@ func socketOf(conn net.Conn) *socket {
 	if s, ok := conn.(*socket); ok {
 		return s
 	}
-	return newSocket(conn) // of which nothing is known: its reader never rests
+	return newSocket(conn, nil) // of which nothing is known: its reader never rests
 }
