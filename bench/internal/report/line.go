@@ -48,14 +48,7 @@ func (r *Results) Line() string {
 		}
 		return math.NaN()
 	}
-	memory := math.NaN()
-	for _, workload := range []string{Single, Bulk} {
-		for _, v := range r.Values(workload, Idempotent, Memory) {
-			if math.IsNaN(memory) || v > memory {
-				memory = v
-			}
-		}
-	}
+	memory, _, _ := peak(r)
 	figures := []struct {
 		name string
 		v    float64

@@ -106,8 +106,11 @@ var (
 	Own    Figure = func(r Run) float64 { return r.cpu("side") }
 	Batch  Figure = func(r Run) float64 { return value(r.Batch) }
 	Memory Figure = func(r Run) float64 { return value(r.Memory) }
-	P50    Figure = func(r Run) float64 { return latency(r).P50 }
-	P99    Figure = func(r Run) float64 { return latency(r).P99 }
+	// RelayAndBroker are the cores that both kept busy.
+	RelayAndBroker Figure = func(r Run) float64 { return r.Cores("side") + r.Cores("broker") }
+
+	P50 Figure = func(r Run) float64 { return latency(r).P50 }
+	P99 Figure = func(r Run) float64 { return latency(r).P99 }
 )
 
 func value(v *float64) float64 {
