@@ -219,7 +219,7 @@ func (o *opener) signIn(ctx context.Context) error {
 
 // kafkaStep says what a step that needs Kafka waits for; it has limits of its own.
 func (o *opener) kafkaStep() string {
-	return fmt.Sprintf("brokers %v are asked for a producer and a checkpoint, and have not answered", o.cfg.Kafka.Brokers)
+	return fmt.Sprintf("brokers %v are asked for a producer and a checkpoint, and have not given them; the log has what they say", o.cfg.Kafka.Brokers)
 }
 
 // settle writes down where the relay begins, if it begins anew, and makes the
