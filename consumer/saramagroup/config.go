@@ -170,35 +170,14 @@ const (
 )
 
 func (c Config) withDefaults() Config {
-	if c.Version == (sarama.KafkaVersion{}) {
-		c.Version = defaultVersion
-	}
-	if c.ClientID == "" {
-		c.ClientID = defaultClientID
-	}
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{
-		{&c.RetryMin, defaultRetryMin},
-		{&c.RetryMax, defaultRetryMax},
-		{&c.CommitInterval, defaultCommitInterval},
-		{&c.DrainTimeout, defaultDrainTimeout},
-		{&c.SessionTimeout, defaultSessionTimeout},
-		{&c.HousekeepingInterval, defaultHousekeepingInterval},
-	} {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
-	}
-	for _, n := range []struct {
-		field *int
-		value int
-	}{{&c.Concurrency, defaultConcurrency}, {&c.MaxHeld, defaultMaxHeld}, {&c.MaxHeldBytes, defaultMaxHeldBytes}} {
-		if *n.field == 0 {
-			*n.field = n.value
-		}
-	}
+	c.Version, c.ClientID = cmp.Or(c.Version, defaultVersion), cmp.Or(c.ClientID, defaultClientID)
+	c.RetryMin, c.RetryMax = cmp.Or(c.RetryMin, defaultRetryMin), cmp.Or(c.RetryMax, defaultRetryMax)
+	c.CommitInterval = cmp.Or(c.CommitInterval, defaultCommitInterval)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
+	c.SessionTimeout = cmp.Or(c.SessionTimeout, defaultSessionTimeout)
+	c.HousekeepingInterval = cmp.Or(c.HousekeepingInterval, defaultHousekeepingInterval)
+	c.Concurrency = cmp.Or(c.Concurrency, defaultConcurrency)
+	c.MaxHeld, c.MaxHeldBytes = cmp.Or(c.MaxHeld, defaultMaxHeld), cmp.Or(c.MaxHeldBytes, defaultMaxHeldBytes)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}

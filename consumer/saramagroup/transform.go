@@ -2,6 +2,7 @@ package saramagroup
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -35,9 +36,9 @@ const messageVersion = 2
 // its outputs may happen more than once. rec belongs to it.
 //
 // ctx ends with the session, and after half of TransformConfig.TransactionTimeout; it
-// must return then. After an error, or a panic, the partition waits and the record is
-// tried again, for ever: a record that can never be transformed is one to write to a topic
-// for such, by an output. consumer.Permanent errors are no exception.
+// must return then. After an error, a panic, or the end of its goroutine (runtime.Goexit), the
+// partition waits and the record is tried again, for ever: a record that can never be transformed
+// is one to write to a topic for such, by an output. consumer.Permanent errors are no exception.
 type TransformFunc func(ctx context.Context, rec consumer.Record) ([]Output, error)
 
 // Output is a record to be written. Its bytes are copied when the function returns.
@@ -194,18 +195,10 @@ func (c TransformConfig) withDefaults() TransformConfig {
 	c.Version, c.ClientID, c.Logger = m.Version, m.ClientID, m.Logger
 	c.RetryMin, c.RetryMax = m.RetryMin, m.RetryMax
 	c.SessionTimeout, c.DrainTimeout = m.SessionTimeout, m.DrainTimeout
-	if c.CommitInterval == 0 {
-		c.CommitInterval = defaultTransformInterval
-	}
-	if c.MaxRecords == 0 {
-		c.MaxRecords = defaultMaxRecords
-	}
-	if c.TransactionTimeout == 0 {
-		c.TransactionTimeout = defaultTransactionTimeout
-	}
-	if c.MaxMessageBytes == 0 {
-		c.MaxMessageBytes = defaultMaxMessageBytes
-	}
+	c.CommitInterval = cmp.Or(c.CommitInterval, defaultTransformInterval)
+	c.MaxRecords = cmp.Or(c.MaxRecords, defaultMaxRecords)
+	c.TransactionTimeout = cmp.Or(c.TransactionTimeout, defaultTransactionTimeout)
+	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, defaultMaxMessageBytes)
 	return c
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,13 +75,17 @@ func TestTransformCommitsOffsetsInside(t *testing.T) {
 	})
 }
 
-// A record that fails, by an error, a panic, or an output that cannot be written, holds
-// its partition; what came before it is committed, and other partitions go on.
+// A record that fails, by an error, a panic, the end of its goroutine, or an output that cannot
+// be written, holds its partition; what came before it is committed, and other partitions go on.
 func TestTransformWaitsForARecord(t *testing.T) {
 	t.Parallel()
 	for name, broken := range map[string]func(rec consumer.Record) ([]saramagroup.Output, error){
 		"error": func(consumer.Record) ([]saramagroup.Output, error) { return nil, errors.New("no") },
 		"panic": func(consumer.Record) ([]saramagroup.Output, error) { panic("no") },
+		"end of the goroutine": func(consumer.Record) ([]saramagroup.Output, error) {
+			runtime.Goexit() // as t.FailNow does
+			return nil, nil
+		},
 		"unknown topic": func(consumer.Record) ([]saramagroup.Output, error) {
 			return []saramagroup.Output{{Topic: "nowhere"}}, nil
 		},

@@ -13,6 +13,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/internal/aside"
 	"github.com/onceward/onceward/consumer/saramagroup/internal/durable"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/internal/wire"
@@ -215,6 +216,7 @@ type shift struct {
 	log     *slog.Logger
 	pause   backoff.Jittered
 	known   map[string]bool         // topics of outputs that are there
+	inHand  *sarama.ConsumerMessage // not transformed yet
 	last    *sarama.ConsumerMessage // of the open transaction
 	next    int64                   // no message before it is taken
 	records int                     // in it
@@ -233,6 +235,25 @@ func (w *shift) run(ctx, lasts context.Context) error {
 	}
 	w.judge("__consumer_offsets", "__transaction_state")
 	for {
+		// The user's function may end its goroutine: not sarama's, and not one for each record.
+		err := aside.Do(func() error { return w.work(ctx, lasts) })
+		if !errors.Is(err, aside.ErrExited) {
+			return err
+		}
+		if err := w.wait(ctx, lasts, fmt.Errorf("%w: %w", errFunc, err)); err != nil {
+			return err
+		}
+	}
+}
+
+// work transforms what is in hand, as often as it takes, and what comes.
+func (w *shift) work(ctx, lasts context.Context) error {
+	for {
+		for w.inHand != nil && lasts.Err() == nil {
+			if err := w.take(ctx, lasts, w.inHand); err != nil {
+				return err
+			}
+		}
 		select {
 		case <-lasts.Done():
 			return nil
@@ -244,32 +265,19 @@ func (w *shift) run(ctx, lasts context.Context) error {
 			if !open {
 				return nil
 			}
-			if err := w.take(ctx, lasts, msg); err != nil {
-				return err
+			if msg.Offset < w.next {
+				return fmt.Errorf("sarama has given offset %d, and %d was to come", msg.Offset, w.next)
 			}
+			w.inHand, w.next = msg, msg.Offset+1
 		}
 	}
 }
 
-// take transforms one message, as often as it takes, and commits what is due.
+// take transforms the message in hand, and commits what is due. One that fails stays in hand.
 func (w *shift) take(ctx, lasts context.Context, msg *sarama.ConsumerMessage) error {
-	if msg.Offset < w.next {
-		return fmt.Errorf("sarama has given offset %d, and %d was to come", msg.Offset, w.next)
-	}
-	w.next = msg.Offset + 1
 	outputs, err := w.transform(lasts, msg)
-	for ; err != nil; outputs, err = w.transform(lasts, msg) {
-		if lasts.Err() != nil {
-			return nil
-		}
-		if err := w.commit(ctx); err != nil { // what came before it does not wait
-			return err
-		}
-		delay := w.pause.Next()
-		w.log.Error("message failed; its partition waits", "offset", msg.Offset, "error", err, "retry_in", delay)
-		if !sleep(lasts, delay) {
-			return nil
-		}
+	if err != nil {
+		return w.wait(ctx, lasts, err)
 	}
 	w.pause.Reset()
 	if w.last == nil {
@@ -280,7 +288,7 @@ func (w *shift) take(ctx, lasts context.Context, msg *sarama.ConsumerMessage) er
 	if err := w.txn.send(bounded, outputs); err != nil {
 		return err
 	}
-	w.last = msg
+	w.last, w.inHand = msg, nil
 	w.records++
 	for _, m := range outputs {
 		w.bytes += m.ByteSize(messageVersion)
@@ -288,6 +296,20 @@ func (w *shift) take(ctx, lasts context.Context, msg *sarama.ConsumerMessage) er
 	if w.records >= w.cfg.MaxRecords || w.bytes >= maxOutputBytes || !time.Now().Before(w.until) {
 		return w.commit(ctx)
 	}
+	return nil
+}
+
+// wait pauses before the message in hand is tried again. What came before it does not wait.
+func (w *shift) wait(ctx, lasts context.Context, failed error) error {
+	if lasts.Err() != nil {
+		return nil //nolint:nilerr // the session ends, which is no failure
+	}
+	if err := w.commit(ctx); err != nil {
+		return err
+	}
+	delay := w.pause.Next()
+	w.log.Error("message failed; its partition waits", "offset", w.inHand.Offset, "error", failed, "retry_in", delay)
+	sleep(lasts, delay)
 	return nil
 }
 
