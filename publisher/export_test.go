@@ -17,7 +17,6 @@ import (
 
 // Names that the tests outside the package may use.
 var (
-	Murmur2    = murmur2
 	Glob       = glob
 	BatchLimit = limit.Batch
 	MaxOrigins = maxOrigins
