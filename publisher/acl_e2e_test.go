@@ -4,6 +4,11 @@ package publisher_test
 
 import (
 	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -47,10 +52,15 @@ func revoke(t *testing.T, c *kafkaserver.Cluster, topic string) {
 
 func create(t *testing.T, c *kafkaserver.Cluster, topic string, operation kmsg.ACLOperation, permission kmsg.ACLPermissionType) {
 	t.Helper()
-	request := kmsg.NewPtrCreateACLsRequest()
 	rule := kmsg.NewCreateACLsRequestCreation()
-	rule.ResourceType, rule.ResourceName, rule.ResourcePatternType = kmsg.ACLResourceTypeTopic, topic, kmsg.ACLResourcePatternTypeLiteral
-	rule.Principal, rule.Host, rule.Operation, rule.PermissionType = "User:*", "*", operation, permission
+	rule.ResourceType, rule.ResourceName, rule.Operation, rule.PermissionType = kmsg.ACLResourceTypeTopic, topic, operation, permission
+	makeRule(t, c, rule)
+}
+
+func makeRule(t *testing.T, c *kafkaserver.Cluster, rule kmsg.CreateACLsRequestCreation) {
+	t.Helper()
+	request := kmsg.NewPtrCreateACLsRequest()
+	rule.ResourcePatternType, rule.Principal, rule.Host = kmsg.ACLResourcePatternTypeLiteral, "User:*", "*"
 	request.Creations = append(request.Creations, rule)
 	require.NoError(t, kerr.ErrorForCode(ask(t, c.Addrs()[0], request).Results[0].ErrorCode))
 }
@@ -150,6 +160,63 @@ func TestHalfCommittedBehindARight(t *testing.T) {
 	require.NoError(t, startTransactional(t, cfg, slot).Close())
 	require.Contains(t, logged.String(), "committed what was left")
 	require.Equal(t, []string{"2"}, readCommitted(t, "shop.other", kgo.SeedBrokers(c.Addrs()...)))
+}
+
+// What exactly-once mode is refused is seen without a change: Kafka makes none of its own topics for it,
+// and who has a transaction open commits it. What is printed gives it.
+func TestRightsThatAreRefused(t *testing.T) {
+	c := strict(t)
+	require.NoError(t, c.CreateTopic(t.Context(), "shop.order", 1, nil))
+	cfg := publisher.Config{Brokers: c.Addrs(), Routes: []publisher.Route{{Topic: "{namespace}.{aggregate_type}"}}}
+	slot := publisher.TransactionConfig{ID: "slot", Group: "slot"}
+	cures := func() (found []string) {
+		t.Helper()
+		id, group, half, err := publisher.InspectRights(within(t), cfg, slot, []string{"shop.order"})
+		require.NoError(t, err)
+		for _, refused := range []*publisher.Refusal{id, group, half} {
+			if refused != nil {
+				found = append(found, refused.Cure)
+			}
+		}
+		return found
+	}
+	require.Empty(t, cures())
+	for _, topic := range ask(t, c.Addrs()[0], kmsg.NewPtrMetadataRequest()).Topics {
+		require.Equal(t, "shop.order", *topic.Topic)
+	}
+	require.NoError(t, c.CreateTopic(t.Context(), publisher.DefaultCheckpointTopic, 2, map[string]string{"cleanup.policy": "compact"}))
+	p := startTransactional(t, cfg, slot)
+	require.NoError(t, p.Publish(within(t), event(1, "a", "1")))
+	require.Empty(t, cures())
+	require.NoError(t, p.Commit(within(t), publisher.Position{Order: 1}))
+	require.Empty(t, cures(), "by the coordinator's answer")
+	require.NoError(t, p.Close())
+	require.Equal(t, []string{"1"}, readCommitted(t, "shop.order", kgo.SeedBrokers(c.Addrs()...)))
+
+	var want []string
+	for _, of := range []struct {
+		resource kmsg.ACLResourceType
+		name     string
+		cure     string // in the place of the last one, for topics
+	}{
+		{kmsg.ACLResourceTypeTransactionalId, slot.ID, "--operation Write --operation Describe --transactional-id slot`"},
+		{kmsg.ACLResourceTypeGroup, slot.Group, "--operation Read --group slot`"},
+		{kmsg.ACLResourceTypeTopic, "shop.order", "--operation Read --topic shop.order`"},
+		{kmsg.ACLResourceTypeTopic, "__consumer_offsets", "--operation Read --topic __consumer_offsets --topic shop.order`"},
+	} {
+		makeRule(t, c, kmsg.CreateACLsRequestCreation{ // and nothing else may be done
+			ResourceType: of.resource, ResourceName: of.name, Operation: kmsg.ACLOperationDescribe, PermissionType: kmsg.ACLPermissionTypeAllow,
+		})
+		want = append(want[:min(len(want), 2)], " --add --allow-principal User:ANONYMOUS "+of.cure)
+		require.Eventually(t, func() bool { return slices.EqualFunc(cures(), want, strings.HasSuffix) }, patience, 50*time.Millisecond, "%q", want)
+	}
+	programs := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(programs, "kafka-acls.sh"), []byte(c.Scripts()["kafka-acls.sh"]), 0o700))
+	for _, cure := range cures() {
+		said, err := exec.CommandContext(t.Context(), "sh", "-c", programs+"/"+strings.Split(cure, "`")[1]).CombinedOutput()
+		require.NoError(t, err, "%s", said)
+	}
+	require.Eventually(t, func() bool { return len(cures()) == 0 }, patience, 50*time.Millisecond)
 }
 
 // K17 and K18: a broker closes idle connections and forgets idle producers. An

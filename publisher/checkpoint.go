@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/publisher/internal/rights"
 )
 
 // policyName is the topic setting that says what becomes of old records.
@@ -108,10 +110,9 @@ func judgeCheckpoint(topic string, metadata *sarama.TopicMetadata, policy string
 	switch {
 	case metadata == nil || errors.Is(metadata.Err, sarama.ErrUnknownTopicOrPartition):
 		return &CheckpointError{Topic: topic, Missing: true, Reason: "does not exist", Cure: "create it with `" + create + "`" + orElse + "set topics.create: true" + andRestart}
-	case errors.Is(metadata.Err, sarama.ErrTopicAuthorizationFailed):
-		return refuse("may not be seen by this principal",
-			"grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal %s --operation Read --operation Describe --operation DescribeConfigs --topic %s`",
-			server, principal(s), topic)
+	case rights.Refused(metadata, sarama.AclOperationRead):
+		return refuse("may not be read by this principal", "%s",
+			s.grant("--operation Read --operation Describe --operation DescribeConfigs --topic "+topic))
 	case len(metadata.Partitions) == 0:
 		return refuse(fmt.Sprintf("has no partitions at the moment (%v)", metadata.Err), "see `kafka-topics.sh --bootstrap-server %s --describe --topic %s`", server, topic)
 	case len(metadata.Partitions) < checkpointWidth:

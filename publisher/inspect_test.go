@@ -4,10 +4,14 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"slices"
 	"testing"
 
+	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/onceward/onceward/publisher"
 )
@@ -127,4 +131,98 @@ func TestInspectCheckpoint(t *testing.T) {
 	cfg.Topics.Create, cfg.Topics.ReplicationFactor = false, 1
 	require.NoError(t, publisher.InspectCheckpoint(t.Context(), cfg, true))
 	require.NoError(t, publisher.InspectCheckpoint(t.Context(), cfg, false))
+}
+
+// READ on it is what commits need.
+func TestInspectCheckpointThatMayNotBeRead(t *testing.T) {
+	c := newCluster(t, kfake.EnableSASL(), kfake.EnableACLs(), kfake.Superuser("PLAIN", "admin", "admin"),
+		kfake.User("PLAIN", "relay", "secret", kfake.ACL{Resource: kmsg.ACLResourceTypeTopic, Name: publisher.DefaultCheckpointTopic,
+			Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: kmsg.ACLOperationDescribe, Allow: true}))
+	c.checkpointTopic()
+	cfg := c.config()
+	cfg.SASL, cfg.Insecure = publisher.SASL{Mechanism: "PLAIN", Username: "relay", Password: "secret"}, true
+	var wrong *publisher.CheckpointError
+	require.ErrorAs(t, publisher.InspectCheckpoint(t.Context(), cfg, false), &wrong)
+	require.Contains(t, wrong.Cure, "--allow-principal User:relay --operation Read ")
+}
+
+// What exactly-once mode is refused is seen before it begins, with what gives it.
+func TestInspectRights(t *testing.T) {
+	allow := func(resource kmsg.ACLResourceType, name string, op kmsg.ACLOperation) kfake.ACL {
+		return kfake.ACL{Resource: resource, Name: name, Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: op, Allow: true}
+	}
+	id := oneSlot().ID
+	all := []kfake.ACL{
+		allow(kmsg.ACLResourceTypeTransactionalId, id, kmsg.ACLOperationWrite),
+		allow(kmsg.ACLResourceTypeGroup, id, kmsg.ACLOperationRead),
+		allow(kmsg.ACLResourceTypeTopic, "shop.order", kmsg.ACLOperationWrite),
+		allow(kmsg.ACLResourceTypeTopic, "shop.order", kmsg.ACLOperationRead),
+		allow(kmsg.ACLResourceTypeTopic, "__consumer_offsets", kmsg.ACLOperationRead),
+	}
+	look := func(t *testing.T, rights []kfake.ACL, opts ...kfake.Opt) (refused []*publisher.Refusal, asked *cluster) {
+		c := newCluster(t, append(opts, kfake.EnableSASL(), kfake.EnableACLs(), kfake.SeedTopics(1, "shop.order", "__consumer_offsets"),
+			kfake.Superuser("PLAIN", "admin", "admin"), kfake.User("PLAIN", "relay", "secret", rights...))...)
+		cfg := c.config()
+		cfg.SASL, cfg.Insecure = publisher.SASL{Mechanism: "PLAIN", Username: "relay", Password: "secret"}, true
+		id, group, half, err := publisher.InspectRights(within(t), cfg, oneSlot(), []string{"shop.order"})
+		require.NoError(t, err)
+		return []*publisher.Refusal{id, group, half}, c
+	}
+	without := func(missing ...int) (rights []kfake.ACL) {
+		for i, right := range all {
+			if !slices.Contains(missing, i) {
+				rights = append(rights, right)
+			}
+		}
+		return rights
+	}
+	const idOf, groupOf, half = 0, 1, 2
+	for name, tc := range map[string]struct {
+		rights []kfake.ACL
+		cures  map[int]string
+	}{
+		"all":                        {all, nil},
+		"no transactional id":        {without(0), map[int]string{idOf: "--operation Write --operation Describe --transactional-id " + id}},
+		"described only":             {append(without(0), allow(kmsg.ACLResourceTypeTransactionalId, id, kmsg.ACLOperationDescribe)), map[int]string{idOf: "--transactional-id " + id}},
+		"no group":                   {without(1), map[int]string{groupOf: "--operation Read --group " + id}},
+		"no topic of events":         {without(3), map[int]string{half: "--operation Read --topic shop.order`"}},
+		"no topic of offsets":        {without(4), map[int]string{half: "--operation Read --topic __consumer_offsets`"}},
+		"nothing but events written": {without(0, 3, 4), map[int]string{idOf: "--transactional-id", half: "--topic __consumer_offsets --topic shop.order`"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refused, c := look(t, tc.rights)
+			for i, refusal := range refused {
+				if want, ok := tc.cures[i]; ok {
+					require.NotNil(t, refusal, i)
+					require.Error(t, refusal.Err)
+					require.Contains(t, refusal.Cure, "kafka-acls.sh --bootstrap-server "+c.ListenAddrs()[0]+" --add --allow-principal User:relay --operation")
+					require.Contains(t, refusal.Cure, want)
+				} else {
+					require.Nil(t, refusal, i)
+				}
+			}
+		})
+	}
+	t.Run("brokers before 3.0", func(t *testing.T) {
+		refused, _ := look(t, without(4), kfake.MaxVersions(kversion.V2_8_0()))
+		require.Nil(t, refused[idOf])
+		require.Nil(t, refused[groupOf])
+		require.ErrorIs(t, refused[half].Err, sarama.ErrUnsupportedVersion)
+		require.Contains(t, refused[half].Cure, "3.0")
+	})
+}
+
+// Whoever looks changes nothing: not the producer that has a transaction open, nor the offsets.
+func TestInspectRightsFencesNobody(t *testing.T) {
+	c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
+	c.checkpointTopic()
+	p := startTransactional(t, c.config(), oneSlot())
+	for n := range 3 {
+		transact(t, p, "a", 10*n, 10*n+9)
+		_, _, _, err := publisher.InspectRights(within(t), c.config(), oneSlot(), []string{"shop.order"})
+		require.NoError(t, err)
+		require.NoError(t, p.Commit(within(t), at(uint64(10*n+10))))
+	}
+	require.NoError(t, p.Err())
+	require.Equal(t, numbers(0, 29), c.committed("shop.order"))
 }

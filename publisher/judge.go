@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/publisher/internal/rights"
 )
 
 // judge decides whether a topic can be published to. It is pure. A nil metadata
@@ -19,10 +21,9 @@ func judge(name string, metadata *sarama.TopicMetadata, limit int, s *settings) 
 		return refuse("does not exist", "%s", byHand(s))
 	case missing(metadata):
 		return refuse("does not exist", "%s"+orElse+"set topics.create: true"+andRestart, byHand(s))
-	case metadata.Err == sarama.ErrTopicAuthorizationFailed || forbidden(metadata.TopicAuthorizedOperations):
-		return refuse("may not be written by this principal",
-			"grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal %s --operation Write --operation Describe --operation DescribeConfigs --topic {topic}`",
-			s.Brokers[0], principal(s))
+	case rights.Refused(metadata, sarama.AclOperationWrite):
+		return refuse("may not be written by this principal", "%s",
+			s.grant("--operation Write --operation Describe --operation DescribeConfigs --topic {topic}"))
 	case len(metadata.Partitions) == 0:
 		return refuse(fmt.Sprintf("has no partitions at the moment (%v)", metadata.Err), "it is looked up again by itself; see `kafka-topics.sh --bootstrap-server %s --describe --topic {topic}`", s.Brokers[0])
 	}
@@ -44,8 +45,7 @@ func uncreated(name string, cause error, s *settings) *RouteError {
 	e := &RouteError{Route: name, Topic: name, Reason: fmt.Sprintf("does not exist, and could not be created: %v", cause), Cure: byHand(s)}
 	if errors.Is(cause, sarama.ErrTopicAuthorizationFailed) || errors.Is(cause, sarama.ErrClusterAuthorizationFailed) {
 		e.Reason = "does not exist, and this principal may not create it"
-		e.Cure = fmt.Sprintf("grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal %s --operation Create --topic {topic}`, or %s",
-			s.Brokers[0], principal(s), byHand(s))
+		e.Cure = s.grant("--operation Create --topic {topic}") + ", or " + byHand(s)
 	}
 	return e
 }
@@ -79,10 +79,9 @@ func raiseLimit(s *settings, name string) string {
 		s.Brokers[0], name, s.MaxMessageBytes)
 }
 
-// forbidden reports whether the broker said what may be done, and writing is
-// not in it. Brokers that do not say leave the field at 0 or its minimum.
-func forbidden(operations int32) bool {
-	return operations > 0 && operations&(1<<sarama.AclOperationWrite) == 0
+// grant is the command that gives the relay rights.
+func (s *settings) grant(rights string) string {
+	return fmt.Sprintf("grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal %s %s`", s.Brokers[0], principal(s), rights)
 }
 
 // principal is whom the broker takes the relay for, as a word of a shell: the user, or

@@ -52,14 +52,11 @@ func (t *Transactional) advise(err error) string {
 	case errors.Is(err, sarama.ErrInvalidTransactionTimeout):
 		return fmt.Sprintf("the transaction's timeout of %s is above transaction.max.timeout.ms of the brokers; lower the one or raise the other", t.config.Timeout)
 	case errors.Is(err, sarama.ErrTransactionalIDAuthorizationFailed):
-		return fmt.Sprintf("grant WRITE and DESCRIBE with `kafka-acls.sh --bootstrap-server %s --add --allow-principal %s --operation Write --operation Describe --transactional-id %s`",
-			t.settings.Brokers[0], principal(t.settings), t.config.ID)
+		return t.settings.grant("--operation Write --operation Describe --transactional-id " + t.config.ID)
 	case errors.Is(err, sarama.ErrGroupAuthorizationFailed):
-		return fmt.Sprintf("grant READ with `kafka-acls.sh --bootstrap-server %s --add --allow-principal %s --operation Read --group %s`",
-			t.settings.Brokers[0], principal(t.settings), t.config.Group)
+		return t.settings.grant("--operation Read --group " + t.config.Group)
 	case errors.Is(err, sarama.ErrTopicAuthorizationFailed):
-		return fmt.Sprintf("grant WRITE on the topics of the routes, and READ with `kafka-acls.sh --bootstrap-server %s --add --allow-principal %s --operation Read --operation Describe --topic %s`",
-			t.settings.Brokers[0], principal(t.settings), t.config.Topic)
+		return "WRITE is needed on the topics of the routes, READ on that of checkpoints: " + t.settings.grant("--operation Read --operation Describe --topic "+t.config.Topic)
 	case errors.Is(err, sarama.ErrInvalidProducerIDMapping):
 		return "the brokers forgot this transactional id (transactional.id.expiration.ms); a new producer cures it, nothing to do"
 	case errors.Is(err, sarama.ErrOffsetMetadataTooLarge):

@@ -31,8 +31,8 @@ const (
 // errNotFound is TRANSACTIONAL_ID_NOT_FOUND: nobody has used it yet.
 const errNotFound = sarama.KError(105)
 
-// offsets is the topic of the groups' offsets. Records in it have no sequence numbers.
-const offsets = "__consumer_offsets"
+// Offsets is the topic of the groups' offsets. Records in it have no sequence numbers.
+const Offsets = "__consumer_offsets"
 
 // Finish commits what is left of the open transaction of a transactional id, if one of its
 // partitions has the end of a commit already. Call it before anybody asks for the producer of
@@ -66,7 +66,7 @@ func Finish(
 			return nil
 		case refused(err):
 			log.Warn("whether an open transaction is half committed cannot be seen, and it is aborted: if it is, events are lost or doubled; "+
-				"grant READ on the topics that are named, and on "+offsets+
+				"grant READ on the topics that are named, and on "+Offsets+
 				", see \"A broker that is back too soon\" in docs/operations.md, and of Transform in docs/transform.md", "error", err)
 			return nil
 		case errors.Is(err, sarama.ErrTransactionalIDAuthorizationFailed), try == tries,
@@ -177,9 +177,9 @@ func leadersOf(conn *sarama.Broker, open sarama.TransactionState) (
 	leaders map[string][]sarama.DescribeProducersRequestTopic, err error,
 ) {
 	// Kafka leaves out of a transaction what may not be described.
-	request := &sarama.MetadataRequest{Version: metadataVersion, Topics: []string{offsets}}
+	request := &sarama.MetadataRequest{Version: metadataVersion, Topics: []string{Offsets}}
 	for _, t := range open.Topics {
-		if t.Topic != offsets {
+		if t.Topic != Offsets {
 			request.Topics = append(request.Topics, t.Topic)
 		}
 	}
@@ -252,7 +252,7 @@ func ended(answer *sarama.DescribeProducersResponse, open sarama.TransactionStat
 			}
 			is = is || slices.ContainsFunc(p.ActiveProducers, func(s sarama.ProducerState) bool {
 				return s.ProducerID == open.ProducerID && s.ProducerEpoch == int32(open.ProducerEpoch) &&
-					s.CurrentTxnStartOffset < 0 && (s.LastSequence >= 0 || t.Name == offsets)
+					s.CurrentTxnStartOffset < 0 && (s.LastSequence >= 0 || t.Name == Offsets)
 			})
 		}
 	}
