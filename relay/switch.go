@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/onceward/onceward/internal/fault"
@@ -36,6 +37,17 @@ func (o *opener) producer(ctx context.Context) error {
 // transactionID is the transactional id of a relay, and the group of its checkpoint.
 func transactionID(row outboxdb.RelayState) string {
 	return fmt.Sprintf("onceward-%s-%s", row.SystemIdentifier, row.Slot)
+}
+
+// TransactionalID is the transactional id that the relay has in exactly-once mode, and the group of
+// its checkpoint, also before its first start.
+func TransactionalID(ctx context.Context, cfg *Config, conn *pgx.Conn) (string, error) {
+	row, existed, err := state.New(conn, cfg.SlotName()).Load(ctx)
+	if err == nil && !existed {
+		row.Slot = cfg.SlotName()
+		err = conn.QueryRow(ctx, `SELECT system_identifier::text FROM pg_catalog.pg_control_system()`).Scan(&row.SystemIdentifier)
+	}
+	return transactionID(row), err
 }
 
 // dropProducer ends the transactional producer of a relay that goes on without.

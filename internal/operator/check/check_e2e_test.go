@@ -4,12 +4,14 @@ package check_test
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/internal/operator/check"
 	"github.com/onceward/onceward/internal/testdb"
@@ -147,4 +149,55 @@ func TestForeignFunctionsAreSeen(t *testing.T) {
 	v = named(t, check.Run(t.Context(), cfg, nil), "foreign functions")
 	require.Equal(t, check.Failed, v.Status)
 	require.Contains(t, v.Cure, "drop trigger seen on onceward.replays")
+}
+
+// What exactly-once mode is refused shows before it begins, with what gives it: what lets no
+// transaction begin fails, what lets none be seen that is half committed warns.
+func TestTheRightsOfExactlyOnceMode(t *testing.T) {
+	pool, cfg := ready(t)
+	enqueue(t, pool, "order")
+	cfg.Outbox.Start = "now"
+	cfg.Kafka.Mode = relay.ModeExactlyOnce
+	var id string
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT 'onceward-' || system_identifier || '-' || $1 FROM pg_control_system()`, cfg.SlotName()).Scan(&id))
+	names := []string{"transactional id " + id, "group " + id, "half commits"}
+	verdicts := check.Run(t.Context(), cfg, nil)
+	for _, name := range names {
+		require.Equal(t, check.Verdict{Name: name, Status: check.OK}, named(t, verdicts, name))
+	}
+
+	allow := func(resource kmsg.ACLResourceType, name string, op kmsg.ACLOperation) kfake.ACL {
+		return kfake.ACL{Resource: resource, Name: name, Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: op, Allow: true}
+	}
+	password := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(password, []byte("secret"), 0o600))
+	for _, c := range []struct {
+		rights []kfake.ACL
+		want   map[string]check.Status
+	}{
+		{[]kfake.ACL{
+			allow(kmsg.ACLResourceTypeTransactionalId, id, kmsg.ACLOperationWrite),
+			allow(kmsg.ACLResourceTypeTopic, "shop.order", kmsg.ACLOperationRead), allow(kmsg.ACLResourceTypeTopic, "shop.order", kmsg.ACLOperationWrite),
+		}, map[string]check.Status{names[0]: check.OK, names[1]: check.Failed, names[2]: check.Warning}},
+		{[]kfake.ACL{
+			allow(kmsg.ACLResourceTypeGroup, id, kmsg.ACLOperationRead), allow(kmsg.ACLResourceTypeTopic, "__consumer_offsets", kmsg.ACLOperationRead),
+			allow(kmsg.ACLResourceTypeTopic, "shop.order", kmsg.ACLOperationRead), allow(kmsg.ACLResourceTypeTopic, "shop.order", kmsg.ACLOperationWrite),
+		}, map[string]check.Status{names[0]: check.Failed, names[1]: check.OK, names[2]: check.OK}},
+	} {
+		cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "shop.order"), kfake.EnableSASL(), kfake.EnableACLs(),
+			kfake.Superuser("PLAIN", "admin", "admin"), kfake.User("PLAIN", "relay", "secret", c.rights...))
+		require.NoError(t, err)
+		t.Cleanup(cluster.Close)
+		cfg.Kafka.Brokers = cluster.ListenAddrs()
+		cfg.Kafka.SASL = relay.SASLConfig{Mechanism: "PLAIN", Username: "relay", PasswordFile: password}
+		verdicts := check.Run(t.Context(), cfg, nil)
+		for name, want := range c.want {
+			v := named(t, verdicts, name)
+			require.Equal(t, want, v.Status, "%+v", v)
+			if want != check.OK {
+				require.Contains(t, v.Cure, "kafka-acls.sh --bootstrap-server "+cluster.ListenAddrs()[0]+" --add --allow-principal User:relay --operation ")
+				require.Equal(t, map[check.Status]string{check.Failed: "KAFKA", check.Warning: "HALF_COMMITS"}[want], v.Code)
+			}
+		}
+	}
 }

@@ -27,6 +27,7 @@ const (
 	codeUnclean         = "UNCLEAN_ELECTION"
 	codeFewReplicas     = "FEW_REPLICAS"
 	codeMinInSync       = "MIN_IN_SYNC"
+	codeHalfCommits     = "HALF_COMMITS"
 )
 
 // codeOf is the code of an error that has none by itself.

@@ -71,7 +71,47 @@ func (r *run) kafka(ctx context.Context) {
 		r.look(ctx, "topic "+publisher.DefaultCheckpointTopic, waitsFor, func(ctx context.Context) []Verdict {
 			return []Verdict{checkpointVerdict(publisher.InspectCheckpoint(ctx, sink, false), r.cfg.Topics.Create)}
 		})
+		r.rights(ctx, sink, topics, waitsFor)
 	}
+}
+
+// rights looks at those of exactly-once mode.
+func (r *run) rights(ctx context.Context, sink publisher.Config, topics []string, waitsFor string) {
+	const name = "rights of transactions"
+	var tx publisher.TransactionConfig
+	r.ask(ctx, name, func(ctx context.Context) []Verdict {
+		id, err := relay.TransactionalID(ctx, r.cfg, r.conn)
+		if err != nil {
+			return []Verdict{failure(name, err)}
+		}
+		tx.ID, tx.Group = id, id
+		return nil
+	})
+	if tx.ID == "" {
+		return
+	}
+	r.look(ctx, name, waitsFor, func(ctx context.Context) []Verdict {
+		id, group, half, err := publisher.InspectRights(ctx, sink, tx, topics)
+		if err != nil {
+			return []Verdict{ofKafka(failure(name, err))}
+		}
+		return []Verdict{
+			rightVerdict("transactional id "+tx.ID, id, Verdict{Status: Failed, Code: relay.CodeKafka, Detail: "no transaction begins"}),
+			rightVerdict("group "+tx.Group, group, Verdict{Status: Failed, Code: relay.CodeKafka, Detail: "no checkpoint can be committed"}),
+			rightVerdict("half commits", half, Verdict{Status: Warning, Code: codeHalfCommits,
+				Detail: "a transaction that a coordinator has half committed is not seen, and its other half is aborted: events are lost or doubled then"}),
+		}
+	})
+}
+
+// rightVerdict judges a right; without says what becomes of it that is refused.
+func rightVerdict(name string, refused *publisher.Refusal, without Verdict) Verdict {
+	if refused == nil {
+		return Verdict{Name: name, Status: OK}
+	}
+	without.Name, without.Cure = name, refused.Cure
+	without.Detail += ": " + refused.Err.Error()
+	return without
 }
 
 // ofKafka is a failure that Kafka is asked about, where nothing says more.
