@@ -53,21 +53,15 @@ func (r *Reach) covers(other Reach) bool {
 // pure; the caller serialises the calls.
 type Ledger struct {
 	*Progress
-	marks   []mark
+	marks   milestones[Reach]
 	reached Reach
 	ends    [Ways]uint64
-}
-
-// mark is reached when every tag below before has ended.
-type mark struct {
-	before uint64
-	Reach
 }
 
 // New returns the ledger of a session that starts at a position, where a release and
 // the stream have come as far as at.
 func New(order pglogrepl.LSN, at Reach) *Ledger {
-	return &Ledger{Progress: NewProgress(order), reached: at}
+	return &Ledger{Progress: NewProgress(order), marks: newMilestones(later[Reach]), reached: at}
 }
 
 // End records that an item has ended, and how.
@@ -90,26 +84,16 @@ func (l *Ledger) Ends() [Ways]uint64 { return l.ends }
 func (l *Ledger) Low() uint64 { return l.Events() - l.InFlight() }
 
 // EndedTo records how far the pump has come, all of which has ended.
-func (l *Ledger) EndedTo(at Reach) { l.marks, l.reached = l.marks[:0], at }
+func (l *Ledger) EndedTo(at Reach) { l.marks.n, l.reached = 0, at }
 
 // CameTo records how far the pump has come now.
 func (l *Ledger) CameTo(at Reach) {
-	if n := len(l.marks); n > 0 && l.marks[n-1].before == l.Events() {
-		l.marks[n-1].Reach = at // no item in between: one mark serves both
-	} else {
-		l.marks = append(l.marks, mark{before: l.Events(), Reach: at})
-	}
+	l.marks.push(l.Events(), at)
 	l.advance()
 }
 
 func (l *Ledger) advance() {
-	low := l.Low()
-	n := 0
-	for n < len(l.marks) && l.marks[n].before <= low {
-		l.reached = l.marks[n].Reach
-		n++
-	}
-	if n > 0 {
-		l.marks = append(l.marks[:0], l.marks[n:]...)
+	for l.marks.reached(l.Low()) {
+		l.reached = *l.marks.pop()
 	}
 }

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"math/bits"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -14,79 +15,99 @@ import (
 // every transaction with commit end <= P has ended, where ended means
 // acknowledged by Kafka, kept as a dead letter by a committed transaction, or
 // skipped by a recorded decision of an operator. Positions are commit ends (or
-// ends of the log with nothing in flight), contiguous and monotone.
+// ends of the log with nothing in flight), contiguous and monotone. Behind an event
+// that does not end for long they advance in larger steps, so that it costs no memory.
 //
 // Events get tags in the order in which they were read: 0, 1, 2, … Ends arrive
 // in any order, because topics and partitions acknowledge on their own. Only
 // the prefix of tags without a hole counts.
 type Progress struct {
 	position pglogrepl.LSN // the invariant holds for it
-	reached  time.Time     // commit time of the last transaction that ends by there
-	count    uint64        // of the transactions that end by there
+	count    uint64        // of the transactions with items that end by there
+	reached  int64         // commit time of the last of them
 	next     uint64        // tag of the next event to be read
 	low      uint64        // every tag below it has ended
-	ended    []uint64      // ring of bits for the tags low … next-1
-	commits  ring[boundary]
-	open     time.Time // commit time of the transaction that is being read; zero between two
-	marks    ring[marker]
-	marked   uint64 // id of the last mark that was reached
+	pages    []*page       // of the tags low … next-1; nil: all of it has ended
+	spare    *page         // to be used again
+	commits  milestones[boundary]
+	open     time.Time // commit time of the transaction that is being read, once it was opened
+	opened   bool
+	markers  milestones[uint64] // ids
+	marked   uint64             // id of the last marker that was reached
 }
 
-// marker is a place in the stream: reached when every tag below before has ended.
-type marker struct {
-	before uint64
-	id     uint64
+// page says of some tags in a row which have ended.
+type page struct {
+	ended [pageTags / 64]uint64 // a bit each
+	count int                   // that have
 }
 
-// boundary is the end of a transaction: reached when every tag below before has
-// ended.
+const pageTags = 4096
+
+// boundary is the end of a transaction, or of several in a row.
 type boundary struct {
-	before uint64
-	end    pglogrepl.LSN
-	at     time.Time // commit time; zero for the end of the log
+	end            pglogrepl.LSN
+	count          uint64 // of those with items
+	oldest, newest int64  // their commit times, in Unix nanoseconds: without a pointer it is copied faster
+}
+
+// join returns one boundary in the place of two.
+func (b boundary) join(next boundary) boundary {
+	switch {
+	case next.count == 0:
+		next.oldest, next.newest = b.oldest, b.newest
+	case b.count > 0:
+		next.oldest = b.oldest
+	}
+	next.count += b.count
+	return next
 }
 
 // NewProgress starts at a position up to which everything has ended.
 func NewProgress(position pglogrepl.LSN) *Progress {
-	return &Progress{position: position, ended: make([]uint64, 16)}
+	return &Progress{
+		position: position,
+		commits:  newMilestones(boundary.join), markers: newMilestones(later[uint64]),
+	}
 }
+
+// later is how milestones are joined of which the later one says all.
+func later[T any](_, is T) T { return is }
 
 // Open records that the items read from now on are of a transaction that was
 // committed at that time, until the next Commit.
-func (p *Progress) Open(at time.Time) { p.open = at }
+func (p *Progress) Open(at time.Time) { p.open, p.opened = at, true }
 
 // Read records that the next event was read, and returns its tag.
 func (p *Progress) Read() uint64 {
 	tag := p.next
-	if p.next-p.low >= uint64(len(p.ended))*64 {
-		p.grow()
+	if tag%pageTags == 0 {
+		if p.spare == nil {
+			p.spare = new(page)
+		}
+		p.pages, p.spare = append(p.pages, p.spare), nil
 	}
 	p.next++
 	return tag
 }
 
 // Commit records that the transaction of the events read since the last Commit
-// ends at the given commit end LSN. A transaction without events, and the end
-// of the log between two transactions, are recorded in the same way, the latter
-// with a zero time.
+// ends at the given commit end LSN. A transaction of which nothing was opened, and
+// the end of the log between two transactions, move the position and nothing else.
 func (p *Progress) Commit(end pglogrepl.LSN, at time.Time) error {
-	p.open = time.Time{}
+	next := boundary{end: end}
+	if p.opened {
+		next.oldest, next.newest, next.count = at.UnixNano(), at.UnixNano(), 1
+	}
+	p.open, p.opened = time.Time{}, false
 	last := p.position
-	if n := p.commits.len(); n > 0 {
-		last = p.commits.at(n - 1).end
+	if m := p.commits.last(); m != nil {
+		last = m.is.end
 	}
 	if end < last {
 		return fmt.Errorf("commit end %s comes after %s: the stream went backwards", end, last)
 	}
-	if n := p.commits.len(); n > 0 && p.commits.at(n-1).before == p.next {
-		last := p.commits.at(n - 1) // no event in between: one boundary serves both
-		last.end = end
-		if !at.IsZero() {
-			last.at = at
-		}
-	} else {
-		p.commits.push(boundary{before: p.next, end: end, at: at})
-	}
+	p.commits.push(p.next, next)
 	p.advance()
 	return nil
 }
@@ -94,26 +115,43 @@ func (p *Progress) Commit(end pglogrepl.LSN, at time.Time) error {
 // End records that the event with the tag has ended. To end an event twice, or
 // one that was never read, is an error: the caller has lost count.
 func (p *Progress) End(tag uint64) error {
-	if tag < p.low || tag >= p.next || p.bit(tag) {
+	if tag < p.low || tag >= p.next || p.hasEnded(tag) {
 		return fmt.Errorf("event %d ended, but it is not in flight (in flight: %d to %d)", tag, p.low, p.next)
 	}
-	i := tag % (uint64(len(p.ended)) * 64)
-	p.ended[i/64] |= 1 << (i % 64)
-	if tag != p.low {
-		return nil
+	at := p.pageOf(tag)
+	now := *at
+	now.ended[tag%pageTags/64] |= 1 << (tag % 64)
+	if now.count++; now.count == pageTags {
+		*now = page{}
+		*at, p.spare = nil, now
 	}
-	for p.low < p.next && p.bit(p.low) {
-		i := p.low % (uint64(len(p.ended)) * 64)
-		p.ended[i/64] &^= 1 << (i % 64)
-		p.low++
+	if tag == p.low {
+		p.rise()
+	}
+	return nil
+}
+
+// rise moves low to the first tag that has not ended.
+func (p *Progress) rise() {
+	for p.low < p.next {
+		first := p.pages[0]
+		if first == nil {
+			p.low = (p.low/pageTags + 1) * pageTags
+			p.pages = p.pages[1:]
+			continue
+		}
+		n := bits.TrailingZeros64(^(first.ended[p.low%pageTags/64] >> (p.low % 64)))
+		if n == 0 {
+			break
+		}
+		p.low += uint64(n)
 	}
 	p.advance()
-	return nil
 }
 
 // Mark records that the marker with the id was read now. Ids grow.
 func (p *Progress) Mark(id uint64) {
-	p.marks.push(marker{before: p.next, id: id})
+	p.markers.push(p.next, id)
 	p.advance()
 }
 
@@ -133,7 +171,12 @@ func (p *Progress) InFlight() uint64 { return p.next - p.low }
 
 // Reached returns the commit time of the last transaction that ended with
 // events in it, by the server's clock; zero before the first.
-func (p *Progress) Reached() time.Time { return p.reached }
+func (p *Progress) Reached() time.Time {
+	if p.count == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, p.reached)
+}
 
 // Transactions returns how many transactions the position has passed, ends of
 // the log not counted.
@@ -143,69 +186,31 @@ func (p *Progress) Transactions() uint64 { return p.count }
 // or in part, and has not ended; zero when there is none. One that was read in
 // part has not ended whatever became of its items.
 func (p *Progress) Oldest() time.Time {
-	if p.commits.len() == 0 {
-		return p.open
+	for i := range p.commits.n {
+		if b := &p.commits.at(i).is; b.count > 0 {
+			return time.Unix(0, b.oldest)
+		}
 	}
-	return p.commits.at(0).at
+	return p.open
 }
 
 func (p *Progress) advance() {
-	for p.commits.len() > 0 && p.commits.at(0).before <= p.low {
-		first := p.commits.at(0)
-		p.position = first.end
-		if !first.at.IsZero() {
-			p.reached = first.at
-			p.count++
-		}
-		p.commits.pop()
-	}
-	for p.marks.len() > 0 && p.marks.at(0).before <= p.low {
-		p.marked = p.marks.at(0).id
-		p.marks.pop()
-	}
-}
-
-func (p *Progress) bit(tag uint64) bool {
-	i := tag % (uint64(len(p.ended)) * 64)
-	return p.ended[i/64]&(1<<(i%64)) != 0
-}
-
-// grow doubles the ring of bits; a bit's place depends on the ring's size.
-func (p *Progress) grow() {
-	old := *p
-	p.ended = make([]uint64, 2*len(old.ended))
-	for tag := p.low; tag < p.next; tag++ {
-		if old.bit(tag) {
-			i := tag % (uint64(len(p.ended)) * 64)
-			p.ended[i/64] |= 1 << (i % 64)
+	for p.commits.reached(p.low) {
+		b := p.commits.pop()
+		p.position = b.end
+		if b.count > 0 {
+			p.reached = b.newest
+			p.count += b.count
 		}
 	}
-}
-
-// ring is a queue that reuses its memory.
-type ring[T any] struct {
-	buf  []T
-	head int
-	n    int
-}
-
-func (r *ring[T]) len() int { return r.n }
-
-func (r *ring[T]) at(i int) *T { return &r.buf[(r.head+i)%len(r.buf)] }
-
-func (r *ring[T]) push(v T) {
-	if r.n == len(r.buf) {
-		bigger := make([]T, max(16, 2*len(r.buf)))
-		for i := range r.n {
-			bigger[i] = *r.at(i)
-		}
-		r.buf, r.head = bigger, 0
+	for p.markers.reached(p.low) {
+		p.marked = *p.markers.pop()
 	}
-	r.n++
-	*r.at(r.n - 1) = v
 }
 
-func (r *ring[T]) pop() {
-	r.head = (r.head + 1) % len(r.buf)
-	r.n--
+func (p *Progress) pageOf(tag uint64) **page { return &p.pages[tag/pageTags-p.low/pageTags] }
+
+func (p *Progress) hasEnded(tag uint64) bool {
+	now := *p.pageOf(tag)
+	return now == nil || now.ended[tag%pageTags/64]&(1<<(tag%64)) != 0
 }

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -11,9 +12,15 @@ import (
 
 // model is the invariant written down naively: all transactions, all ends.
 type model struct {
-	commits []boundary
+	commits []transaction
 	ended   map[uint64]bool
 	start   pglogrepl.LSN
+}
+
+type transaction struct {
+	before uint64 // tag of the first event behind it
+	end    pglogrepl.LSN
+	events int
 }
 
 func (m *model) position() pglogrepl.LSN {
@@ -29,24 +36,62 @@ func (m *model) position() pglogrepl.LSN {
 	return p
 }
 
+// check: the position is that of the model, or behind it, at a commit's end, where
+// neighbours were joined; all else is true of it.
+func (m *model) check(t *rapid.T, p *Progress, thinned, open bool) {
+	if want := m.position(); !thinned || p.InFlight() == 0 {
+		require.Equal(t, want, p.Position())
+	} else {
+		require.LessOrEqual(t, p.Position(), want)
+	}
+	ends := map[pglogrepl.LSN]bool{m.start: true}
+	var reached, oldest time.Time
+	count := uint64(0)
+	for i, c := range m.commits {
+		ends[c.end] = true
+		at := time.Unix(int64(i+1), 0)
+		switch {
+		case c.events == 0:
+		case c.end <= p.Position():
+			count++
+			reached = at
+		case oldest.IsZero():
+			oldest = at
+		}
+	}
+	if open && oldest.IsZero() {
+		oldest = time.Unix(int64(len(m.commits)+1), 0)
+	}
+	require.True(t, ends[p.Position()])
+	require.Equal(t, count, p.Transactions())
+	require.Equal(t, reached, p.Reached())
+	require.Equal(t, oldest, p.Oldest())
+}
+
 func TestProgressIsTheContiguousPrefix(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := NewProgress(10)
-		p.ended = make([]uint64, rapid.IntRange(1, 2).Draw(t, "words of the ring")) // it grows, with holes in it
+		p.commits.most = rapid.SampledFrom([]int{2, 3, 8, maxMilestones}).Draw(t, "milestones")
 		m := &model{start: 10, ended: map[uint64]bool{}}
 		var inFlight []uint64
-		next, lsn := uint64(0), pglogrepl.LSN(10)
+		next, lsn, events := uint64(0), pglogrepl.LSN(10), 0
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
+			now := time.Unix(int64(len(m.commits)+1), 0)
 			switch rapid.IntRange(0, 5).Draw(t, "step") {
 			case 0, 1, 2:
+				if rapid.IntRange(0, 4).Draw(t, "of a release") > 0 {
+					p.Open(now)
+					events++
+				}
 				tag := p.Read()
 				require.Equal(t, next, tag)
 				inFlight = append(inFlight, tag)
 				next++
 			case 3:
-				lsn += pglogrepl.LSN(rapid.IntRange(0, 3).Draw(t, "advance"))
-				require.NoError(t, p.Commit(lsn, time.Unix(int64(lsn), 0)))
-				m.commits = append(m.commits, boundary{before: next, end: lsn})
+				lsn += pglogrepl.LSN(rapid.IntRange(1, 3).Draw(t, "advance"))
+				require.NoError(t, p.Commit(lsn, now))
+				m.commits = append(m.commits, transaction{before: next, end: lsn, events: events})
+				events = 0
 			default:
 				if len(inFlight) == 0 {
 					continue
@@ -56,18 +101,19 @@ func TestProgressIsTheContiguousPrefix(t *testing.T) {
 				m.ended[inFlight[i]] = true
 				inFlight = append(inFlight[:i], inFlight[i+1:]...)
 			}
-			require.Equal(t, m.position(), p.Position())
+			m.check(t, p, p.commits.most < maxMilestones, events > 0)
+			require.LessOrEqual(t, p.commits.n, p.commits.most)
 		}
 	})
 }
 
-// The ring grows around what has ended behind a hole: each tag of it stays ended,
-// wherever its bit lay.
-func TestTheRingGrowsAroundAHole(t *testing.T) {
-	for open := range uint64(130) {
+// Each tag ends once, whatever page it is on and wherever the hole is; pages of which
+// all has ended cost nothing.
+func TestTagsEndOnceAroundAHole(t *testing.T) {
+	const n = 3*pageTags + 7
+	for _, open := range []uint64{0, 1, 63, 64, pageTags - 1, pageTags, 2*pageTags + 70, n - 1} {
 		p := NewProgress(1)
-		p.ended = make([]uint64, 1)
-		for tag := range uint64(130) {
+		for tag := range uint64(n) {
 			require.Equal(t, tag, p.Read())
 			if tag != open {
 				require.NoError(t, p.End(tag))
@@ -75,14 +121,22 @@ func TestTheRingGrowsAroundAHole(t *testing.T) {
 		}
 		require.NoError(t, p.Commit(2, time.Time{}))
 		require.EqualValues(t, 1, p.Position())
-		require.Equal(t, 130-open, p.InFlight())
-		for tag := range uint64(130) {
-			if tag != open {
-				require.Error(t, p.End(tag), "it has ended")
+		require.Equal(t, n-open, p.InFlight())
+		kept := 0
+		for _, of := range p.pages {
+			if of != nil {
+				kept++
+			}
+		}
+		require.LessOrEqual(t, kept, 2)
+		for tag := range uint64(n) {
+			if tag != open && p.End(tag) == nil {
+				require.Fail(t, "it has ended", "tag %d", tag)
 			}
 		}
 		require.NoError(t, p.End(open))
 		require.EqualValues(t, 2, p.Position())
+		require.LessOrEqual(t, len(p.pages), 1)
 	}
 }
 
@@ -107,6 +161,7 @@ func TestProgressRefusesToGoBackwards(t *testing.T) {
 
 func TestProgressWaitsForTheWholeTransaction(t *testing.T) {
 	p := NewProgress(100)
+	p.Open(time.Unix(7, 0))
 	a, b := p.Read(), p.Read()
 	require.NoError(t, p.End(a))
 	require.NoError(t, p.Commit(200, time.Unix(7, 0)))
@@ -122,6 +177,7 @@ func TestProgressCountsTransactionsAndNotEndsOfTheLog(t *testing.T) {
 	p := NewProgress(1)
 	require.NoError(t, p.Commit(5, time.Time{}))
 	require.Zero(t, p.Transactions())
+	p.Open(time.Unix(1, 0))
 	a := p.Read()
 	require.NoError(t, p.Commit(7, time.Unix(1, 0)))
 	require.NoError(t, p.Commit(9, time.Time{}), "the end of the log joins the transaction's boundary")
@@ -129,6 +185,73 @@ func TestProgressCountsTransactionsAndNotEndsOfTheLog(t *testing.T) {
 	require.NoError(t, p.End(a))
 	require.EqualValues(t, 9, p.Position())
 	require.EqualValues(t, 1, p.Transactions())
+}
+
+// Transactions without events, of which others may write any number, move the position
+// and nothing else: what is stuck is as old as it is, and nothing asks for a checkpoint.
+func TestTransactionsWithoutEventsMoveThePositionOnly(t *testing.T) {
+	p := NewProgress(1)
+	first, others := time.Unix(100, 0), time.Unix(200, 0)
+	require.NoError(t, p.Commit(5, others))
+	require.EqualValues(t, 5, p.Position())
+	require.Zero(t, p.Transactions())
+	require.Zero(t, p.Reached())
+	p.Open(first)
+	a := p.Read()
+	require.NoError(t, p.Commit(10, first))
+	require.NoError(t, p.Commit(20, others))
+	require.Equal(t, first, p.Oldest())
+	require.NoError(t, p.End(a))
+	require.EqualValues(t, 20, p.Position())
+	require.EqualValues(t, 1, p.Transactions())
+	require.Equal(t, first, p.Reached())
+
+	released := p.Read() // of no transaction
+	require.NoError(t, p.Commit(30, others))
+	require.Zero(t, p.Oldest())
+	p.Open(first)
+	b := p.Read()
+	require.NoError(t, p.Commit(40, first))
+	require.Equal(t, first, p.Oldest(), "behind an item that is of no transaction")
+	require.NoError(t, p.End(b))
+	require.NoError(t, p.End(released))
+	require.EqualValues(t, 2, p.Transactions())
+}
+
+// One partition that takes nothing while the others flow costs no memory: behind it
+// the position advances in larger steps, and what is counted stays right.
+func TestTheLedgerIsBoundedBehindAHole(t *testing.T) {
+	l := New(1, Reach{})
+	stuck := []uint64{0, 100_000}
+	const n = 200_000
+	for i := range uint64(n) {
+		l.Open(time.Unix(int64(i), 0))
+		tag := l.Read()
+		end := pglogrepl.LSN(10 * (i + 1))
+		require.NoError(t, l.Commit(end, time.Unix(int64(i), 0)))
+		l.CameTo(Reach{UpTo: Place{Commit: end}})
+		if !slices.Contains(stuck, tag) {
+			require.NoError(t, l.End(tag, Acknowledged))
+		}
+	}
+	require.LessOrEqual(t, len(l.commits.ring), maxMilestones)
+	require.LessOrEqual(t, len(l.marks.ring), maxMilestones)
+	require.Equal(t, time.Unix(0, 0), l.Oldest())
+	require.EqualValues(t, 1, l.Position())
+
+	require.NoError(t, l.End(stuck[0], Acknowledged))
+	require.Less(t, l.Position(), pglogrepl.LSN(10*(stuck[1]+1)), "the second is not in it")
+	require.Greater(t, l.Position(), pglogrepl.LSN(10*(stuck[1]-n/100)))
+	require.Equal(t, Place{Commit: l.Position()}, l.Reach().UpTo)
+	require.EqualValues(t, l.Position()/10, l.Transactions())
+	require.Equal(t, time.Unix(int64(l.Transactions())-1, 0), l.Reached())
+	require.Equal(t, time.Unix(int64(l.Transactions()), 0), l.Oldest())
+
+	require.NoError(t, l.End(stuck[1], Acknowledged))
+	require.EqualValues(t, 10*n, l.Position())
+	require.Equal(t, Place{Commit: 10 * n}, l.Reach().UpTo)
+	require.EqualValues(t, n, l.Transactions())
+	require.Zero(t, l.Oldest())
 }
 
 func TestProgressReachesAMarkerAfterEverythingBeforeIt(t *testing.T) {

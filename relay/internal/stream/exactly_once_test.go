@@ -206,23 +206,29 @@ func TestTheTickIsDurableBeforeTheCheckpointThatCarriesIt(t *testing.T) {
 }
 
 func TestAnIdlePositionIsCommittedSeldom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := quiet()
-		p, _, _ := g.session(t)
-		idle := func(end uint64) []cdc.Item { return []cdc.Item{{Kind: cdc.KindIdle, End: lsn(end)}} }
-		running(t, p, &trickle{every: time.Minute, batches: [][]cdc.Item{idle(200), idle(300), idle(100 + 2*ledger.IdleBytes)}}, func() {
-			pass(2*time.Minute + time.Second)
-			_, _, saved := g.seen()
-			require.Zero(t, saved, "a little foreign log is not worth a transaction")
-			pass(time.Minute)
-			_, _, saved = g.seen()
-			require.EqualValues(t, 100+2*ledger.IdleBytes, saved)
-			pass(6 * time.Hour)
-			n := tallyOf(p).transactions
-			pass(7 * 24 * time.Hour)
-			require.InDelta(t, n+7, tallyOf(p).transactions, 1, "Kafka does not forget the offset")
+	for name, idle := range map[string]func(end uint64) []cdc.Item{
+		"ends of the log":               func(end uint64) []cdc.Item { return []cdc.Item{{Kind: cdc.KindIdle, End: lsn(end)}} },
+		"transactions without an event": func(end uint64) []cdc.Item { return []cdc.Item{commitAt(lsn(end - 8))} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := quiet()
+				p, _, _ := g.session(t)
+				running(t, p, &trickle{every: time.Minute, batches: [][]cdc.Item{idle(200), idle(300), idle(100 + 2*ledger.IdleBytes)}}, func() {
+					pass(2*time.Minute + time.Second)
+					_, _, saved := g.seen()
+					require.Zero(t, saved, "a little foreign log is not worth a transaction")
+					pass(time.Minute)
+					_, _, saved = g.seen()
+					require.EqualValues(t, 100+2*ledger.IdleBytes, saved)
+					pass(6 * time.Hour)
+					n := tallyOf(p).transactions
+					pass(7 * 24 * time.Hour)
+					require.InDelta(t, n+7, tallyOf(p).transactions, 1, "Kafka does not forget the offset")
+				})
+			})
 		})
-	})
+	}
 }
 
 // What the progress says of an open transaction is not yet true.
