@@ -107,7 +107,7 @@ func TestHealthAndReadinessAreHonest(t *testing.T) {
 func TestStatsShowLagPublishedAndConfirmed(t *testing.T) {
 	r := testRelay(t, nil)
 	r.counts.Read(3)
-	r.counts.Published(2, serverNow())
+	r.counts.Published(2, 0, serverNow())
 	r.counts.observe(stream.Status{Position: 0x20, Oldest: serverNow(), InFlight: 1}, 0x10, 77)
 	r.counts.Holding(map[string]stream.HeldRoute{"shop.order": {Why: "missing", Events: 3}})
 	r.counts.slot(outboxdb.SlotHealthRow{WalStatus: "extended", RetainedBytes: 5, LagBytes: 4, SafeBytes: -1, OldestSeconds: 3})

@@ -50,9 +50,10 @@ func (c *counts) change(to func(*Stats)) {
 
 func (c *counts) Read(events int) { c.change(func(s *Stats) { s.Read += uint64(events) }) }
 
-func (c *counts) Published(events int, commit time.Time) {
+func (c *counts) Published(events, letters int, commit time.Time) {
 	c.change(func(s *Stats) {
 		s.Published += uint64(events)
+		s.Letters += uint64(letters)
 		if !commit.IsZero() {
 			c.delay.observe(max(0, time.Since(commit).Seconds()))
 		}
@@ -64,15 +65,13 @@ func (c *counts) sent(records int) {
 	c.change(func(*Stats) { c.requests.observe(float64(records)) })
 }
 
-// Committed counts one Kafka transaction, with the events that it published.
-func (c *counts) Committed(events int, took time.Duration, reached time.Time) {
+// Committed counts one Kafka transaction, with what it published.
+func (c *counts) Committed(events, letters int, took time.Duration, commit time.Time) {
 	c.change(func(s *Stats) {
 		s.Transactions++
 		c.commit.observe(took.Seconds())
 	})
-	if events > 0 {
-		c.Published(events, reached)
-	}
+	c.Published(events, letters, commit)
 }
 
 func (c *counts) Skipped(reason string) { c.change(func(s *Stats) { s.Skipped[reason]++ }) }
@@ -96,8 +95,6 @@ func (c *counts) Parked(events int) { c.change(func(s *Stats) { s.Parked += uint
 func (c *counts) ParkedNow(aggregates int) {
 	c.change(func(s *Stats) { s.ParkedAggregates = aggregates })
 }
-
-func (c *counts) LetterPublished() { c.change(func(s *Stats) { s.Letters++ }) }
 
 func (c *counts) checkpointLost() { c.change(func(s *Stats) { s.CheckpointsLost++ }) }
 

@@ -190,14 +190,16 @@ func TestTheSlotForgetsOnlyWhatIsDurable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScriptedSession(t)
 			s.db.On("SaveCheckpoint", answer)
-			s.feed(t, itsEnd(200))
+			s.feed(t, oneEvent(200), itsEnd(200))
+			require.NoError(t, s.pump.Flush(t.Context()))
 			require.Error(t, s.checkpoint(t.Context(), s.status(t), false))
 			require.EqualValues(t, 100, s.saved.Load().Order)
 			require.EqualValues(t, 100, s.stopped().Confirmed())
 		})
 	}
 	s := newScriptedSession(t)
-	s.feed(t, itsEnd(200))
+	s.feed(t, oneEvent(200), itsEnd(200))
+	require.NoError(t, s.pump.Flush(t.Context()))
 	require.NoError(t, s.checkpoint(t.Context(), s.status(t), false))
 	require.EqualValues(t, 208, s.saved.Load().Order)
 	require.EqualValues(t, 31, s.tick.Load(), "the tick of the row")

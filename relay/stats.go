@@ -34,7 +34,7 @@ type Stats struct {
 	Transactions    uint64 // of Kafka, committed
 	TopicsRemade    uint64 // topics found deleted and made anew
 
-	Delay  Histogram // from commit to acknowledgement, sampled at every acknowledgement
+	Delay  Histogram // from commit to acknowledgement, of one event in each
 	Commit Histogram // of a Kafka transaction, from the call until it is known
 	// Requests counts the records of each produce request, also of one that was sent again:
 	// few in each, and events cost most of what they can.

@@ -31,7 +31,7 @@ func newDescs(relay string) (d descs) {
 	d.rewound = desc("events_rewound_total", "Events read whose session ended before they had; they are read again.")
 	d.waited = desc("events_waited_total", "Events written down because their route could not be used. They count as published, or otherwise, once they have.")
 
-	d.letters = desc("letters_published_total", "Dead letters published because an operator retried them.")
+	d.letters = desc("letters_published_total", "Dead letters that an operator retried, once Kafka has acknowledged or committed them.")
 	d.controls = desc("controls_total", "Operators' words that were read from the stream.", "action")
 
 	d.sessions = desc("sessions_total", "Sessions that took the slot.")
@@ -42,7 +42,7 @@ func newDescs(relay string) (d descs) {
 	d.topicsRemade = desc("topics_remade_total", "Topics that were found deleted and made anew: what was in them is gone.")
 	d.logDropped = desc("log_lines_dropped_total", "Log lines that were dropped because nobody read the log.")
 
-	d.delay = desc("publish_delay_seconds", "From commit to acknowledgement, sampled at every acknowledgement; two machines' clocks.")
+	d.delay = desc("publish_delay_seconds", "From the commit of an event to its acknowledgement, of the first in each acknowledgement or Kafka transaction, but of none that had waited; two machines' clocks.")
 	d.commit = desc("transaction_commit_seconds", "From the call to the known commit of a Kafka transaction.")
 	d.requests = desc("produce_request_records", "Records of each produce request, those that were sent again included. Few under load: each event costs most of what it can.")
 

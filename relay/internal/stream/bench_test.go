@@ -27,9 +27,10 @@ func BenchmarkPump(b *testing.B) {
 			p.routing = NewRouting("", nil, publisher.Config{})
 			p.letters.store = &idleLetters{}
 			if mode == "idempotent" {
-				p.sink, p.mode = ackSink{counted}, &idempotent{progress: counted, saved: savedAt(began)}
+				p.sink, p.mode = ackSink{p}, &idempotent{progress: counted, saved: savedAt(began)}
 			} else {
 				l := &countLedger{}
+				p.watch.together = true
 				p.sink, p.mode = l, &exactlyOnce{
 					idle:     ledger.Idle{Segment: 16 << 20},
 					progress: counted, tx: l, cut: p.reading.cut, before: p.held.write, committed: time.Now(),
@@ -68,12 +69,12 @@ func (s *loop) Next(context.Context, []cdc.Item) ([]cdc.Item, error) {
 	return s.batch, nil
 }
 
-type ackSink struct{ *progress }
+type ackSink struct{ *Pump }
 
 func (s ackSink) Usable(context.Context, publisher.Event) error { return nil }
 
 func (s ackSink) Publish(_ context.Context, ev publisher.Event) error {
-	s.acknowledged([]uint64{ev.Tag})
+	s.Acknowledged([]uint64{ev.Tag})
 	return nil
 }
 func (ackSink) Failed() <-chan struct{} { return nil }

@@ -79,14 +79,14 @@ func New(ctx context.Context, conf Config) (*Pump, error) {
 // Idempotent has Kafka acknowledge every event, to [Pump.Acknowledged]. saved is the
 // checkpoint in PostgreSQL.
 func (p *Pump) Idempotent(sink Sink, flush Flusher, saved *atomic.Pointer[ledger.Checkpoint]) {
-	p.sink, p.mode = watchedSink{sink, p.watch}, &idempotent{progress: p.progress, sink: watchedFlush{flush, p.watch},
+	p.sink, p.mode = sink, &idempotent{progress: p.progress, sink: watchedFlush{flush, p.watch},
 		saved: saved}
 }
 
 // Acknowledged is the callback of the idempotent sink.
 func (p *Pump) Acknowledged(tags []uint64) {
-	p.acknowledged(tags)
-	p.watch.ended(tags...)
+	events, letters := p.acknowledged(tags)
+	p.counts.Published(events, letters, p.watch.ended(tags...))
 }
 
 // Transactions bound those of exactly-once mode.
@@ -109,7 +109,7 @@ func (p *Pump) ExactlyOnce(tx Transactional, conf Transactions) {
 	m.known.Position, m.known.Reach = p.reading.began.Order, p.reading.began.Reach
 	m.next = m.committed.Add(conf.Interval)
 	p.watch.together = true
-	p.sink, p.mode = watchedSink{tx, p.watch}, m
+	p.sink, p.mode = tx, m
 }
 
 // commands are the operator's, as the checkpoint's goroutine read them last.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -88,11 +89,10 @@ func (r *retry) publish(ctx context.Context, s *step, l *letters.Letter) error {
 	if paused := p.pausedRoute(ev); paused != nil {
 		return paused
 	}
-	if err := p.sink.Publish(ctx, ev); err != nil {
+	if err := p.hand(ctx, ev, time.Time{}); err != nil {
 		return err
 	}
 	fault.Crash(fault.MidRetry)
-	p.counts.LetterPublished()
 	return p.mode.handed(&released)
 }
 

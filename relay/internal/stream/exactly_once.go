@@ -45,7 +45,7 @@ type exactlyOnce struct {
 	known  Status    // as the last commit left it
 	open   int       // records handed over since
 	events int       // of them, those that have a tag
-	oldest time.Time // commit time of the first of them
+	oldest time.Time // commit time of the first of them of which it is known
 }
 
 // lasts returns how long the open transaction may last, whose first event was handed over
@@ -63,7 +63,7 @@ func (m *exactlyOnce) lasts(since time.Time) time.Duration {
 func (m *exactlyOnce) handed(s *step) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.open == 0 {
+	if m.oldest.IsZero() {
 		m.oldest = s.it.CommitTime
 	}
 	m.open++
@@ -160,7 +160,7 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 	fault.Crash(fault.AfterCommit)
 	since := began.Sub(m.committed)
 	m.committed, m.next = began, m.after(began, time.Now())
-	m.counts.Committed(m.events, time.Since(asked), m.ledger.Reached())
+	m.counts.Committed(m.events, m.open-m.events, time.Since(asked), m.oldest)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	live := m.look()

@@ -8,16 +8,17 @@ import (
 // every event that is published.
 type Observer interface {
 	Read(events int)
-	Published(events int, commit time.Time)
-	// Committed: one Kafka transaction, with the events that it published.
-	Committed(events int, took time.Duration, reached time.Time)
+	// Published: acknowledged, with the letters among it that a retry released. commit is
+	// that of the first event; zero: it is not known.
+	Published(events, letters int, commit time.Time)
+	// Committed: one Kafka transaction, with what it published.
+	Committed(events, letters int, took time.Duration, commit time.Time)
 	Skipped(reason string)
 	Waited(events int)
 	Parked(events int)
 	// ParkedNow: so many aggregates are parked now. It follows every turn of the pump: a
 	// control that discards frees them as a retry does.
 	ParkedNow(aggregates int)
-	LetterPublished()
 	// Control: an operator's, which ends skipped.
 	Control(action string)
 	Holding(routes map[string]HeldRoute)

@@ -114,21 +114,21 @@ func (b *progress) TakeAsk() bool {
 // whose control has the tag.
 const noTag = math.MaxUint64
 
-// acknowledged ends what Kafka has acknowledged.
-func (b *progress) acknowledged(tags []uint64) {
+// acknowledged ends what Kafka has acknowledged: events, and letters of retries.
+func (b *progress) acknowledged(tags []uint64) (events, letters int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := 0
 	for _, tag := range tags {
 		if tag == noTag {
+			letters++
 			continue
 		}
-		n++
+		events++
 		if err := b.close(tag, ledger.Acknowledged); err != nil && b.err == nil {
 			b.err = fmt.Errorf("count acknowledgements: %w", err)
 		}
 	}
-	b.counts.Published(n, b.ledger.Reached())
+	return events, letters
 }
 
 // TakeUnseen returns what was read since the last call.

@@ -349,6 +349,8 @@ type tally struct {
 	readEvents, publishedEvents, parkedEvents, transactions int
 	skips                                                   map[string]int
 	parkedNow                                               int
+	letters                                                 int
+	commits                                                 []time.Time // whose delay was sampled
 }
 
 func newTally() *tally { return &tally{skips: make(map[string]int)} }
@@ -362,11 +364,20 @@ func (c *tally) add(n *int, events int) {
 	*n += events
 }
 
-func (c *tally) Read(events int)                   { c.add(&c.readEvents, events) }
-func (c *tally) Published(events int, _ time.Time) { c.add(&c.publishedEvents, events) }
-func (c *tally) Committed(events int, _ time.Duration, _ time.Time) {
+func (c *tally) Read(events int) { c.add(&c.readEvents, events) }
+func (c *tally) Published(events, letters int, commit time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.publishedEvents += events
+	c.letters += letters
+	if !commit.IsZero() {
+		c.commits = append(c.commits, commit)
+	}
+}
+
+func (c *tally) Committed(events, letters int, _ time.Duration, commit time.Time) {
 	c.add(&c.transactions, 1)
-	c.add(&c.publishedEvents, events)
+	c.Published(events, letters, commit)
 }
 func (c *tally) Waited(int)        {}
 func (c *tally) Parked(events int) { c.add(&c.parkedEvents, events) }
@@ -375,7 +386,6 @@ func (c *tally) ParkedNow(aggregates int) {
 	defer c.mu.Unlock()
 	c.parkedNow = aggregates
 }
-func (c *tally) LetterPublished()             {}
 func (c *tally) Control(string)               { c.Skipped(SkippedByControl) }
 func (c *tally) Holding(map[string]HeldRoute) {}
 

@@ -27,8 +27,9 @@ type sinkWatch struct {
 // handover is an event that was handed over. Its row lives as long as Kafka's
 // client keeps it, or the first of a transaction as long as that.
 type handover struct {
-	at  time.Time
-	row *outbox.Row
+	at     time.Time
+	row    *outbox.Row
+	commit time.Time // of its transaction; zero: nobody knows it here
 }
 
 func newSinkWatch() *sinkWatch { return &sinkWatch{open: make(map[uint64]handover)} }
@@ -48,15 +49,15 @@ func (w *sinkWatch) leave() {
 
 // handing notes that an event is handed over. It comes before the call, because
 // the acknowledgement may come before the call returns.
-func (w *sinkWatch) handing(tag uint64, row *outbox.Row) {
+func (w *sinkWatch) handing(tag uint64, h handover) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.together {
-		w.open[tag] = handover{time.Now(), row}
+		w.open[tag] = h
 		return
 	}
 	if w.count++; w.count == 1 {
-		w.first = handover{time.Now(), row}
+		w.first = h
 	}
 }
 
@@ -73,13 +74,18 @@ func (w *sinkWatch) refused(tag uint64) {
 	}
 }
 
-// ended notes that Kafka has answered about events.
-func (w *sinkWatch) ended(tags ...uint64) {
+// ended notes that Kafka has answered about events, and returns the commit time of the
+// first of which it is known.
+func (w *sinkWatch) ended(tags ...uint64) (commit time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, tag := range tags {
+		if commit.IsZero() {
+			commit = w.open[tag].commit
+		}
 		delete(w.open, tag)
 	}
+	return commit
 }
 
 // committed notes that the transaction has ended.
@@ -133,24 +139,18 @@ func (o Owed) Detail(brokers []string, topic func(*outbox.Row) string, trouble f
 	return fmt.Sprintf("brokers %v have not acknowledged the oldest event, %s:%s for topic %s%s", brokers, o.row.Namespace, o.row.ID, name, answer)
 }
 
-// watchedSink is a sink that is watched.
-type watchedSink struct {
-	Sink
-	watch *sinkWatch
-}
-
-// Publish implements Sink. The letters of a retry have no tags of their own:
+// hand hands an event over, watched. The letters of a retry have no tags of their own:
 // [watchedFlush] sees what they wait for.
-func (s watchedSink) Publish(ctx context.Context, ev publisher.Event) error {
+func (o *output) hand(ctx context.Context, ev publisher.Event, commit time.Time) error {
 	if ev.Tag == noTag {
-		s.watch.enter("a released letter is to be handed over")
-		defer s.watch.leave()
-		return s.Sink.Publish(ctx, ev)
+		o.watch.enter("a released letter is to be handed over")
+		defer o.watch.leave()
+		return o.sink.Publish(ctx, ev)
 	}
-	s.watch.handing(ev.Tag, ev.Row)
-	err := s.Sink.Publish(ctx, ev)
+	o.watch.handing(ev.Tag, handover{time.Now(), ev.Row, commit})
+	err := o.sink.Publish(ctx, ev)
 	if err != nil {
-		s.watch.refused(ev.Tag)
+		o.watch.refused(ev.Tag)
 	}
 	return err
 }

@@ -17,12 +17,12 @@ import (
 func TestSinkWatchKnowsTheOldestThatIsOwed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSinkWatch()
-		sink := watchedSink{newFakeSink(), w}
+		out := output{sink: newFakeSink(), watch: w}
 		require.Zero(t, w.look().Since)
 		began := time.Now()
 		for tag := range uint64(3) {
 			row := &outbox.Row{ID: uuid.UUID{byte(tag)}, Namespace: "shop"}
-			require.NoError(t, sink.Publish(t.Context(), publisher.Event{Tag: tag, Row: row}))
+			require.NoError(t, out.hand(t.Context(), publisher.Event{Tag: tag, Row: row}, time.Time{}))
 			<-time.After(10 * time.Second)
 		}
 		o := w.look()
@@ -47,16 +47,16 @@ func TestSinkWatchKnowsTheOldestThatIsOwed(t *testing.T) {
 func TestSinkWatchForgetsWhatHasEnded(t *testing.T) {
 	w := newSinkWatch()
 	inner := newFakeSink()
-	sink := watchedSink{inner, w}
+	out := output{sink: inner, watch: w}
 	inner.refuse = func(publisher.Event) error { return errors.New("no") }
-	require.Error(t, sink.Publish(t.Context(), publisher.Event{Tag: 1, Row: &outbox.Row{}}))
+	require.Error(t, out.hand(t.Context(), publisher.Event{Tag: 1, Row: &outbox.Row{}}, time.Time{}))
 	require.Zero(t, w.look().Since)
 	inner.refuse = func(ev publisher.Event) error { w.ended(ev.Tag); return nil }
-	require.NoError(t, sink.Publish(t.Context(), publisher.Event{Tag: 2, Row: &outbox.Row{}}))
+	require.NoError(t, out.hand(t.Context(), publisher.Event{Tag: 2, Row: &outbox.Row{}}, time.Time{}))
 	require.Zero(t, w.look().Since)
 	inner.refuse = nil
-	require.NoError(t, sink.Publish(t.Context(), publisher.Event{Tag: 3, Row: &outbox.Row{}}))
-	require.NoError(t, sink.Publish(t.Context(), publisher.Event{Tag: noTag, Row: &outbox.Row{}}))
+	require.NoError(t, out.hand(t.Context(), publisher.Event{Tag: 3, Row: &outbox.Row{}}, time.Time{}))
+	require.NoError(t, out.hand(t.Context(), publisher.Event{Tag: noTag, Row: &outbox.Row{}}, time.Time{}))
 	require.Equal(t, 1, w.look().Events)
 	w.ended(3)
 	require.Zero(t, w.look().Since)
@@ -68,17 +68,17 @@ func TestSinkWatchOfATransaction(t *testing.T) {
 	w := newSinkWatch()
 	w.together = true
 	inner := newFakeSink()
-	sink := watchedSink{inner, w}
+	out := output{sink: inner, watch: w}
 	inner.refuse = func(publisher.Event) error { return errors.New("no") }
-	require.Error(t, sink.Publish(t.Context(), publisher.Event{Tag: 1, Row: &outbox.Row{}}))
+	require.Error(t, out.hand(t.Context(), publisher.Event{Tag: 1, Row: &outbox.Row{}}, time.Time{}))
 	require.Zero(t, w.look())
 	inner.refuse = nil
 	first := &outbox.Row{ID: uuid.UUID{1}}
-	require.NoError(t, sink.Publish(t.Context(), publisher.Event{Tag: 2, Row: first}))
+	require.NoError(t, out.hand(t.Context(), publisher.Event{Tag: 2, Row: first}, time.Time{}))
 	since := w.look().Since
-	require.NoError(t, sink.Publish(t.Context(), publisher.Event{Tag: 3, Row: &outbox.Row{}}))
+	require.NoError(t, out.hand(t.Context(), publisher.Event{Tag: 3, Row: &outbox.Row{}}, time.Time{}))
 	inner.refuse = func(publisher.Event) error { return errors.New("no") }
-	require.Error(t, sink.Publish(t.Context(), publisher.Event{Tag: 4, Row: &outbox.Row{}}))
+	require.Error(t, out.hand(t.Context(), publisher.Event{Tag: 4, Row: &outbox.Row{}}, time.Time{}))
 	require.Equal(t, Owed{Since: since, Events: 2, row: first}, w.look())
 	require.Empty(t, w.open)
 	require.NoError(t, watchedTransactions{&commits{}, w}.Commit(t.Context(), publisher.Position{}))

@@ -180,7 +180,7 @@ func (p *Pump) act(ctx context.Context, t *decision) (again bool, err error) {
 
 // publish hands the step over. A record that Kafka can never take is unfit.
 func (p *Pump) publish(ctx context.Context, t *decision) (again bool, err error) {
-	err = p.sink.Publish(ctx, p.event(t.step))
+	err = p.hand(ctx, p.event(t.step), t.it.CommitTime)
 	switch {
 	case err == nil:
 		return false, p.mode.handed(t.step)

@@ -188,6 +188,7 @@ func (g *ground) session(t require.TestingT) (*Pump, *exactlyOnce, *fakeSource) 
 		}},
 	}
 	m.known.Position, m.known.Reach, m.next = c.Order, c.Reach, m.committed.Add(m.Interval)
+	p.watch.together = true
 	p.sink, p.mode, p.letters.store = l, m, graves{g}
 	p.reading.counted = func() int64 { return int64(len(g.dead)) }
 	p.routing = NewRouting("", nil, publisher.Config{})
