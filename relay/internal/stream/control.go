@@ -69,6 +69,9 @@ func (r *retry) publishPage(ctx context.Context, s *step) (err error) {
 		if len(r.page) > 0 && r.page[0] == l {
 			r.page = r.page[1:]
 		}
+		if err := r.p.settleAmid(ctx, int(l.Index)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

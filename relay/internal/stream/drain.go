@@ -106,6 +106,9 @@ func (d *draining) page(ctx context.Context) error {
 		w.events--
 		w.wait, w.refused = 0, false
 		d.reading.cursor.From = page[i].at.Item().After()
+		if err := d.p.settleAmid(ctx, i); err != nil {
+			return err
+		}
 	}
 	d.inPage = false
 	d.lanes.changed = true

@@ -11,6 +11,8 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/ledger"
+	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/state"
 )
 
@@ -167,6 +169,64 @@ func TestATransactionIsAnIntervalBehindTheOneBefore(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// slowLedger has each record wait for the one before, as a topic does whose limit is
+// below a batch.
+type slowLedger struct {
+	*fakeLedger
+	longest time.Duration // that a transaction was open
+}
+
+func (l *slowLedger) Publish(ctx context.Context, ev publisher.Event) error {
+	<-time.After(50 * time.Millisecond)
+	return l.fakeLedger.Publish(ctx, ev)
+}
+
+func (l *slowLedger) Commit(ctx context.Context, pos publisher.Position) error {
+	if len(l.open) > 0 {
+		l.longest = max(l.longest, time.Since(l.at))
+	}
+	return l.fakeLedger.Commit(ctx, pos)
+}
+
+// A page of what waits, and one of letters, is no reason to be late either: the
+// coordinator would abort the transaction, and the next session begin the same page.
+func TestATransactionIsCommittedInTheMiddleOfAPage(t *testing.T) {
+	const n = 300
+	for name, during := range map[string]func(*testing.T, *ground, *Pump){
+		"of a release": func(t *testing.T, g *ground, p *Pump) {
+			g.missing["order"], g.table.most = true, n
+			for i := range uint64(n) {
+				require.NoError(t, p.take(t.Context(), single(200+20*i)))
+			}
+			delete(g.missing, "order")
+			releaseAll(t, p)
+		},
+		"of letters": func(t *testing.T, _ *ground, p *Pump) {
+			var page []*letters.Letter
+			for i := range uint32(n) {
+				page = append(page, letterOf(i, true))
+			}
+			control, released := retryOf(page...)
+			p.letters.store = &fakeLetters{letters: map[uuid.UUID]letters.Dead{}, acted: func(*cdc.Control) pages { return released }}
+			require.NoError(t, p.take(t.Context(), []cdc.Item{control, commitAt(300)}))
+			require.NoError(t, p.Flush(t.Context()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := quiet()
+				p, m, _ := g.session(t)
+				m.MaxBytes = 1 << 30
+				l := &slowLedger{fakeLedger: p.sink.(*fakeLedger)}
+				p.sink, m.tx = l, l
+				during(t, g, p)
+				require.Len(t, g.visible, n)
+				require.LessOrEqual(t, l.longest, 64*50*time.Millisecond+m.Interval)
+			})
+		})
 	}
 }
 

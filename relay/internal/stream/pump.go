@@ -130,10 +130,8 @@ func (p *Pump) take(ctx context.Context, batch []cdc.Item) error {
 		}
 		r.next = r.steps[i].at.After()
 		r.left = r.steps[i+1:]
-		if i%64 == 63 { // a long batch is no reason to be late
-			if err := p.settle(ctx, false); err != nil {
-				return err
-			}
+		if err := p.settleAmid(ctx, i); err != nil {
+			return err
 		}
 	}
 	r.next = r.at
@@ -191,6 +189,15 @@ func (p *Pump) settle(ctx context.Context, paused bool) error {
 	}
 	p.counts.ParkedNow(p.letters.store.ParkedCount())
 	return p.whilePaused(ctx)
+}
+
+// settleAmid settles behind each 64th of many: a long batch or page is no reason to be
+// late.
+func (p *Pump) settleAmid(ctx context.Context, i int) error {
+	if i%64 != 63 {
+		return nil
+	}
+	return p.settle(ctx, false)
 }
 
 // whilePaused returns when no operator has the relay paused. A session that begins so

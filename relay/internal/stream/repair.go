@@ -176,10 +176,8 @@ func (r *repair) repairPage(ctx context.Context, g Gap, page []*outbox.Row, whol
 		if i+1 < len(page) && page[i+1].Seq > row.Seq || i+1 == len(page) && whole {
 			p.reading.repaired.Cursor = row.Seq
 		}
-		if i%64 == 63 {
-			if err := p.settle(ctx, false); err != nil {
-				return err
-			}
+		if err := p.settleAmid(ctx, i); err != nil {
+			return err
 		}
 	}
 	fault.Crash(fault.InRepair)

@@ -20,6 +20,7 @@ var madeRows sync.Map
 
 // table is onceward.waiting in memory, which outlives sessions.
 type table struct {
+	most    int // items of a page; 3 at least
 	crash   func(where string) error
 	dead    func(id uuid.UUID) bool
 	hidden  map[uuid.UUID]bool // committed and not visible
@@ -89,7 +90,7 @@ func (k *table) page(_ context.Context, w *heldLane, from ledger.Place) ([]heldI
 	slices.SortFunc(k.rows, func(a, b tableRow) int { return a.at.Compare(b.at) })
 	var items []heldItem
 	for _, r := range k.rows {
-		if r.lane != w.id || r.at.Before(from.Item()) || len(items) == 3 {
+		if r.lane != w.id || r.at.Before(from.Item()) || len(items) == max(3, k.most) {
 			continue
 		}
 		h := heldItem{lane: w, at: r.at, id: r.id, whole: r.whole, repairing: r.mending, repair: r.repair}
