@@ -286,7 +286,7 @@ func (o *opener) assemble(ctx context.Context) (err error) {
 			return err
 		}
 		o.sink = published
-		o.pump.Idempotent(published, published, &o.saved)
+		o.pump.Idempotent(published, &o.saved)
 		return nil
 	}
 	limits := o.cfg.Kafka.Transaction

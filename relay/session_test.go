@@ -163,7 +163,7 @@ func (s *session) assembled(t *testing.T, sink *kafka) {
 	var err error
 	s.pump, err = stream.New(t.Context(), s.conf)
 	require.NoError(t, err)
-	s.pump.Idempotent(sink, sink, &s.saved)
+	s.pump.Idempotent(sink, &s.saved)
 	sink.acknowledged = s.pump.Acknowledged
 }
 

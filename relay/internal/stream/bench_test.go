@@ -27,7 +27,7 @@ func BenchmarkPump(b *testing.B) {
 			p.routing = NewRouting("", nil, publisher.Config{})
 			p.letters.store = &idleLetters{}
 			if mode == "idempotent" {
-				p.sink, p.mode = ackSink{p}, &idempotent{progress: counted, saved: savedAt(began)}
+				p.sink, p.mode = ackSink{p}, &idempotent{progress: counted, watch: p.watch, saved: savedAt(began)}
 			} else {
 				l := &countLedger{}
 				p.watch.together = true

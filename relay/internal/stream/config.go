@@ -78,9 +78,8 @@ func New(ctx context.Context, conf Config) (*Pump, error) {
 
 // Idempotent has Kafka acknowledge every event, to [Pump.Acknowledged]. saved is the
 // checkpoint in PostgreSQL.
-func (p *Pump) Idempotent(sink Sink, flush Flusher, saved *atomic.Pointer[ledger.Checkpoint]) {
-	p.sink, p.mode = sink, &idempotent{progress: p.progress, sink: watchedFlush{flush, p.watch},
-		saved: saved}
+func (p *Pump) Idempotent(sink Flusher, saved *atomic.Pointer[ledger.Checkpoint]) {
+	p.sink, p.mode = sink, &idempotent{progress: p.progress, sink: sink, watch: p.watch, saved: saved}
 }
 
 // Acknowledged is the callback of the idempotent sink.

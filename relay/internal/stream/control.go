@@ -41,7 +41,7 @@ func (r *retry) run(ctx context.Context, s *step) error {
 		}
 	}
 	// The letters have no tags: what they wait for is the control's.
-	if err := p.mode.handedAll(ctx); err != nil {
+	if err := p.mode.lettersEnded(ctx); err != nil {
 		return fmt.Errorf("publish what control %s released: %w", s.it.Control.ID, err)
 	}
 	return p.end(s.tag, ledger.Acknowledged)

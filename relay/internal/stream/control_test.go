@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -95,33 +94,54 @@ func TestWhatWasRefusedIsForgottenWithItsLetter(t *testing.T) {
 	require.Empty(t, refused)
 }
 
-// acknowledging is a sink that counts what was waited for.
-type acknowledging struct {
-	flushes int
-	err     error
-}
-
-func (f *acknowledging) Flush(context.Context) error {
-	f.flushes++
-	return f.err
-}
-
 // The letters of a retry have no tags: their control ends when Kafka has
 // acknowledged them, no earlier, or a crash behind the checkpoint loses them.
 func TestARetryEndsWhenItsLettersAreAcknowledged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, fails := range []bool{false, true} {
+			sink := newFakeSink()
+			p := testPump(sink)
+			sink.answer = nil
+			stranger := typed(200, "stuck") // of a partition that takes nothing
+			control, released := retryOf(letterOf(0, true))
+			p.letters.store.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
+			took := make(chan error, 1)
+			go func() { took <- p.take(t.Context(), []cdc.Item{stranger, commitAt(200), control, commitAt(300)}) }()
+			synctest.Wait()
+			require.Equal(t, []uint64{0, noTag}, sink.tags(), "handed over")
+			require.Empty(t, took)
+			p.Acknowledged([]uint64{0})
+			synctest.Wait()
+			require.Empty(t, took)
+			require.EqualValues(t, 208, position(t, p), "and not ended")
+			if fails {
+				sink.err = errors.New("the leader is away")
+				close(sink.failed)
+				err := <-took
+				require.ErrorContains(t, err, "the leader is away")
+				require.ErrorContains(t, err, control.Control.ID.String())
+				require.EqualValues(t, 208, position(t, p))
+				continue
+			}
+			p.Acknowledged([]uint64{noTag})
+			require.NoError(t, <-took)
+			require.EqualValues(t, 308, position(t, p))
+		}
+	})
+}
+
+// An operator retries a letter while another topic has a partition that takes nothing:
+// nobody waits for that.
+func TestARetryWaitsForItsOwnLettersOnly(t *testing.T) {
 	sink := newFakeSink()
 	p := testPump(sink)
-	kafka := &acknowledging{err: errors.New("the leader is away")}
-	p.mode.(*idempotent).sink = kafka
 	control, released := retryOf(letterOf(0, true))
 	p.letters.store.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
-	err := p.take(t.Context(), []cdc.Item{control, commitAt(300)})
-	require.ErrorContains(t, err, "the leader is away")
-	require.ErrorContains(t, err, control.Control.ID.String())
-	require.Equal(t, 1, kafka.flushes)
-	require.Len(t, sink.got, 1, "handed over")
-	require.NoError(t, p.reading.read([]cdc.Item{commitAt(300)}))
-	require.EqualValues(t, 100, position(t, p), "and not ended")
+	sink.stuck = true
+	require.NoError(t, p.take(t.Context(), []cdc.Item{typed(200, "stuck"), commitAt(200), control, commitAt(300)}))
+	require.EqualValues(t, 100, position(t, p))
+	p.Acknowledged([]uint64{0})
+	require.EqualValues(t, 308, position(t, p))
 }
 
 // The word skip reaches a letter whose retry is held.

@@ -3,6 +3,7 @@ package stream
 import (
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -58,17 +59,23 @@ func TestTheDelayIsOfWhatWasCommitted(t *testing.T) {
 
 // A letter is published once Kafka has acknowledged or committed it.
 func TestALetterCountsOnceItIsPublished(t *testing.T) {
-	sink := newFakeSink()
-	transactional, _, _ := quiet().session(t)
-	for _, p := range []*Pump{testPump(sink), transactional} {
-		control, released := retryOf(letterOf(0, true))
-		p.letters.store = &fakeLetters{letters: map[uuid.UUID]letters.Dead{}, acted: func(*cdc.Control) pages { return released }}
-		require.NoError(t, p.take(t.Context(), []cdc.Item{control, commitAt(300)}))
-		require.Zero(t, tallyOf(p).letters)
-		if p.sink == sink {
-			p.Acknowledged(sink.tags())
+	synctest.Test(t, func(t *testing.T) {
+		sink := newFakeSink()
+		transactional, _, _ := quiet().session(t)
+		for _, p := range []*Pump{testPump(sink), transactional} {
+			sink.answer = nil
+			control, released := retryOf(letterOf(0, true))
+			p.letters.store = &fakeLetters{letters: map[uuid.UUID]letters.Dead{}, acted: func(*cdc.Control) pages { return released }}
+			took := make(chan error, 1)
+			go func() { took <- p.take(t.Context(), []cdc.Item{control, commitAt(300)}) }()
+			synctest.Wait()
+			require.Zero(t, tallyOf(p).letters)
+			if p.sink == sink {
+				p.Acknowledged(sink.tags())
+			}
+			require.NoError(t, <-took)
+			require.NoError(t, p.Flush(t.Context()))
+			require.Equal(t, 1, tallyOf(p).letters)
 		}
-		require.NoError(t, p.Flush(t.Context()))
-		require.Equal(t, 1, tallyOf(p).letters)
-	}
+	})
 }

@@ -180,7 +180,7 @@ func (d *draining) item(ctx context.Context, w *heldLane, h *heldItem) (on bool,
 
 // takeBack lets a control wait again of which some letters may be out.
 func (d *draining) takeBack(ctx context.Context, s *step) error {
-	if err := d.out.mode.handedAll(ctx); err != nil {
+	if err := d.out.mode.lettersEnded(ctx); err != nil {
 		return err
 	}
 	d.reading.cursor.From = s.at

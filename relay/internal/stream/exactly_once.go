@@ -74,7 +74,7 @@ func (m *exactlyOnce) handed(s *step) error {
 	return m.close(s.tag, ledger.Acknowledged)
 }
 
-func (*exactlyOnce) handedAll(context.Context) error { return nil }
+func (*exactlyOnce) lettersEnded(context.Context) error { return nil }
 
 // ended: the next session reads it in Kafka.
 func (*exactlyOnce) ended() (ledger.Checkpoint, error) { return ledger.Checkpoint{}, nil }

@@ -114,7 +114,7 @@ func (h *held) queue(ctx context.Context, w *heldLane, s *step) error {
 		item.whole = &it
 	}
 	if s.release != nil { // part of it may be out, the rest is taken back
-		if err := h.out.mode.handedAll(ctx); err != nil {
+		if err := h.out.mode.lettersEnded(ctx); err != nil {
 			return err
 		}
 		item.reopen = s.it.Control.ID

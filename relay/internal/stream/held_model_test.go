@@ -108,7 +108,7 @@ func (m *idempotentModel) open(lives bool) []cdc.Item {
 	p := newPump(start, b, m.p.log)
 	p.sink, p.letters.store, p.routing = m.sink, m.letters, m.p.routing
 	p.told(m.words...)
-	p.mode = &idempotent{progress: b, sink: m.sink, saved: savedAt(m.saved)}
+	p.mode = &idempotent{progress: b, sink: m.sink, watch: p.watch, saved: savedAt(m.saved)}
 	m.p = p
 	m.table.takeUp(p)
 	m.kept, m.broken = make(map[string]int), make(map[string]bool)

@@ -32,9 +32,9 @@ type Sink interface {
 type mode interface {
 	// handed: the sink took the step's event.
 	handed(s *step) error
-	// handedAll returns when the progress may say that everything handed over has
-	// ended; until then letters of a retry, which have no tags, hold up its control.
-	handedAll(ctx context.Context) error
+	// lettersEnded returns when the progress may say that the letters handed over have
+	// ended: they have no tags, and hold up their control until then.
+	lettersEnded(ctx context.Context) error
 	// settle ends what is due at this time; paused says that the stream has
 	// nothing more for now.
 	settle(ctx context.Context, now time.Time, paused bool) error
@@ -58,20 +58,42 @@ type mode interface {
 type idempotent struct {
 	*progress
 	sink  Flusher
+	watch *sinkWatch
 	saved *atomic.Pointer[ledger.Checkpoint] // as the checkpoint's goroutine wrote it
 }
 
-// Flusher waits until everything handed over was acknowledged.
+// Flusher is a sink that can wait until everything handed over was acknowledged.
 type Flusher interface {
+	Sink
 	Flush(ctx context.Context) error
 }
 
-func (*idempotent) handed(*step) error                            { return nil }
+func (m *idempotent) handed(s *step) error {
+	if s.tag == noTag {
+		m.owe(1)
+	}
+	return nil
+}
+
 func (*idempotent) settle(context.Context, time.Time, bool) error { return nil }
 func (*idempotent) wake(time.Time) time.Time                      { return time.Time{} }
 func (m *idempotent) flush(ctx context.Context) error             { return m.sink.Flush(ctx) }
 
-func (m *idempotent) handedAll(ctx context.Context) error { return m.sink.Flush(ctx) }
+// lettersEnded waits for nothing but the letters: another partition may take nothing.
+func (m *idempotent) lettersEnded(ctx context.Context) error {
+	m.watch.enter("released letters are to be acknowledged")
+	defer m.watch.leave()
+	for m.owe(0) > 0 {
+		select {
+		case <-m.answered:
+		case <-m.sink.Failed():
+			return m.sink.Err()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
 
 func (m *idempotent) durable() ledger.Checkpoint { return *m.saved.Load() }
 

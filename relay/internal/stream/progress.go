@@ -17,12 +17,14 @@ import (
 // progress record what was read and what has ended. The pump reads; the sink's
 // goroutine, or the pump, ends; the checkpoint's goroutine asks.
 type progress struct {
-	nonce  uint64 // of the markers that are ours
-	counts Observer
+	nonce    uint64 // of the markers that are ours
+	counts   Observer
+	answered chan struct{} // Kafka has acknowledged letters
 
 	mu      sync.Mutex
 	ledger  *ledger.Ledger
 	owing   uint64          // read and not ended
+	letters int             // of retries, handed over and not acknowledged
 	written int64           // writes ever made, at the last mark
 	asked   bool            // somebody asked for a published snapshot
 	unseen  snapshot.Unseen // read since it was asked last
@@ -30,7 +32,8 @@ type progress struct {
 }
 
 func newProgress(start *ledger.Checkpoint, nonce uint64, counts Observer) *progress {
-	return &progress{ledger: ledger.New(start.Order, start.Reach), nonce: nonce, counts: counts}
+	return &progress{ledger: ledger.New(start.Order, start.Reach), nonce: nonce, counts: counts,
+		answered: make(chan struct{}, 1)}
 }
 
 // Status is what the checkpoint and the metrics need to know.
@@ -128,7 +131,23 @@ func (b *progress) acknowledged(tags []uint64) (events, letters int) {
 			b.err = fmt.Errorf("count acknowledgements: %w", err)
 		}
 	}
+	if letters > 0 {
+		b.letters -= letters
+		select {
+		case b.answered <- struct{}{}:
+		default:
+		}
+	}
 	return events, letters
+}
+
+// owe notes that letters were handed over, and returns how many are not acknowledged.
+// An acknowledgement may come first.
+func (b *progress) owe(letters int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.letters += letters
+	return b.letters
 }
 
 // TakeUnseen returns what was read since the last call.

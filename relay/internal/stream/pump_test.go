@@ -51,11 +51,19 @@ type fakeSink struct {
 	failed chan struct{}
 	err    error
 	acked  int // of got
+
+	answer func(tags []uint64) // acknowledges letters, at once
+	stuck  bool                // what it was given waits for ever
 }
 
 func newFakeSink() *fakeSink { return &fakeSink{failed: make(chan struct{})} }
 
-func (s *fakeSink) Flush(context.Context) error { return nil }
+func (s *fakeSink) Flush(ctx context.Context) error {
+	if s.stuck {
+		return errors.New("a partition takes nothing")
+	}
+	return ctx.Err()
+}
 
 func (s *fakeSink) Usable(_ context.Context, ev publisher.Event) error {
 	if s.refuse != nil {
@@ -71,8 +79,11 @@ func (s *fakeSink) Publish(_ context.Context, ev publisher.Event) error {
 		}
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.got = append(s.got, ev)
+	s.mu.Unlock()
+	if ev.Tag == noTag && s.answer != nil {
+		s.answer([]uint64{noTag})
+	}
 	return nil
 }
 
@@ -104,9 +115,9 @@ func testPump(sink Sink) *Pump {
 	began := ledger.Checkpoint{Order: 100}
 	b := newProgress(&began, 7, newTally())
 	p := newPump(began, b, slog.New(slog.DiscardHandler))
-	m := &idempotent{progress: b, saved: savedAt(began)}
-	if f, ok := sink.(Flusher); ok {
-		m.sink = f
+	m := &idempotent{progress: b, watch: p.watch, saved: savedAt(began)}
+	if f, ok := sink.(*fakeSink); ok {
+		m.sink, f.answer = f, p.Acknowledged
 	}
 	p.sink, p.mode, p.held.keeper = sink, m, newTable()
 	p.letters.store = &fakeLetters{letters: map[uuid.UUID]letters.Dead{}}

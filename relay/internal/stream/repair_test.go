@@ -68,7 +68,7 @@ func (f *flushing) flush(context.Context) error { f.flushes++; return nil }
 
 func repairing(sink *fakeSink, n int) (*Pump, *fakeGaps, uuid.UUID) {
 	p := testPump(sink)
-	p.mode = &flushing{idempotent: &idempotent{progress: p.progress, saved: savedAt(p.reading.began)}}
+	p.mode = &flushing{idempotent: &idempotent{progress: p.progress, watch: p.watch, saved: savedAt(p.reading.began)}}
 	rows := &fakeGaps{}
 	for i := range n {
 		rows.rows = append(rows.rows, &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: "order", AggregateID: []byte("A"), Seq: int64(10 * (i + 1))})

@@ -140,7 +140,7 @@ func (o Owed) Detail(brokers []string, topic func(*outbox.Row) string, trouble f
 }
 
 // hand hands an event over, watched. The letters of a retry have no tags of their own:
-// [watchedFlush] sees what they wait for.
+// the mode says when it waits for them.
 func (o *output) hand(ctx context.Context, ev publisher.Event, commit time.Time) error {
 	if ev.Tag == noTag {
 		o.watch.enter("a released letter is to be handed over")
@@ -153,19 +153,6 @@ func (o *output) hand(ctx context.Context, ev publisher.Event, commit time.Time)
 		o.watch.refused(ev.Tag)
 	}
 	return err
-}
-
-// watchedFlush is a flusher that is watched.
-type watchedFlush struct {
-	Flusher
-	watch *sinkWatch
-}
-
-// Flush implements flusher.
-func (f watchedFlush) Flush(ctx context.Context) error {
-	f.watch.enter("released letters are to be acknowledged")
-	defer f.watch.leave()
-	return f.Flusher.Flush(ctx)
 }
 
 // watchedTransactions is a ledger that is watched.
