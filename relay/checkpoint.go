@@ -134,14 +134,11 @@ func (s *session) checkpoint(ctx context.Context, now stream.Status, last bool) 
 }
 
 // finish is the graceful stop: what was handed over is acknowledged and
-// checkpointed, so that the next start publishes nothing twice.
-func (s *session) finish(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.StopGrace)
+// checkpointed, so that the next start publishes nothing twice. A commit that was under
+// way may have taken some of the grace.
+func (s *session) finish(ctx context.Context, stopped time.Time) error {
+	ctx, cancel := context.WithDeadline(ctx, stopped.Add(s.cfg.StopGrace))
 	defer cancel()
-	if now, err := s.pump.HasEnded(); err == nil && now.Owing > 0 {
-		s.log.InfoContext(ctx, "stopping: waiting until Kafka has acknowledged what is in flight; stop_grace is the most that this takes",
-			"events", now.Owing, "stop_grace", s.cfg.StopGrace)
-	}
 	if err := s.pump.Flush(ctx); err != nil {
 		return fmt.Errorf("flush before stopping: %w", err)
 	}
@@ -156,6 +153,14 @@ func (s *session) finish(ctx context.Context) error {
 		return err
 	}
 	return s.snapshots.publish(ctx, now.Marked)
+}
+
+// sayStopping says what a graceful stop waits for.
+func (s *session) sayStopping() {
+	if now, err := s.pump.HasEnded(); err == nil && now.Owing > 0 {
+		s.log.Info("stopping: waiting until Kafka has acknowledged what is in flight; stop_grace is the most that this takes",
+			"events", now.Owing, "stop_grace", s.cfg.StopGrace)
+	}
 }
 
 // earlier returns the first of two times, where zero is none.

@@ -360,7 +360,7 @@ func TestARepairComesBeforeTheStream(t *testing.T) {
 		return nil
 	}
 	require.ErrorContains(t, s.pump.Repair(t.Context()), "the third is enough")
-	require.NoError(t, s.finish(t.Context()))
+	require.NoError(t, s.finish(t.Context(), time.Now()))
 	require.Equal(t, []string{fmt.Sprintf("MoveGap 20 f %s 7", id)}, s.db.Log("MoveGap"), "it is not over")
 
 	s = newScriptedSession(t)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -135,13 +136,16 @@ func (o *owned) first(before pglogrepl.LSN, news bool, lasted time.Duration) boo
 func (s *session) run(ctx context.Context, last *owned) error {
 	inner, part := context.WithCancel(context.WithoutCancel(ctx))
 	defer part()
+	stopped := sync.OnceValue(time.Now)
 	group, gctx := errgroup.WithContext(inner)
 	group.Go(func() error { return s.reader.Run(gctx) })
 	group.Go(func() error {
 		defer part()
 		select {
 		case <-ctx.Done():
+			stopped()
 			s.snapshots.awaitLast(gctx)
+			s.sayStopping()
 		case <-gctx.Done():
 		}
 		return nil
@@ -163,7 +167,7 @@ func (s *session) run(ctx context.Context, last *owned) error {
 	})
 	err := group.Wait()
 	if ctx.Err() != nil {
-		err = s.finish(context.WithoutCancel(ctx))
+		err = s.finish(context.WithoutCancel(ctx), stopped())
 		s.topics.last(ctx)
 	}
 	err = errors.Join(s.begin.FoundIn(err), s.discard(ctx))

@@ -387,7 +387,8 @@ func TestAGracefulStopProvesWhatWasPublished(t *testing.T) {
 	_ = group.Wait()
 	var log bytes.Buffer
 	s.log = slog.New(slog.NewTextHandler(&log, nil))
-	require.NoError(t, s.finish(t.Context()))
+	s.sayStopping()
+	require.NoError(t, s.finish(t.Context(), time.Now()))
 	require.NotContains(t, log.String(), "stopping: waiting", "nothing is in flight")
 	published := s.db.Log("SavePublished")
 	require.Len(t, published, 1)
@@ -401,7 +402,8 @@ func TestAStopThatCannotEndPassesNothing(t *testing.T) {
 	s.kafka.away = errors.New("the leader is away")
 	var log bytes.Buffer
 	s.log = slog.New(slog.NewTextHandler(&log, nil))
-	err := s.finish(t.Context())
+	s.sayStopping()
+	err := s.finish(t.Context(), time.Now())
 	require.ErrorContains(t, err, "flush before stopping: the leader is away")
 	require.Equal(t, 1, strings.Count(log.String(), "stopping: waiting until Kafka has acknowledged what is in flight"), "who waits knows for what")
 	require.Contains(t, log.String(), "events=1 stop_grace="+s.cfg.StopGrace.String())

@@ -96,6 +96,7 @@ type Transactions struct {
 	Bound    ledger.Checkpoint                        // timeline, session and gap of every checkpoint
 	Segment  pglogrepl.LSN                            // bytes of a segment of the server's log
 	Tick     func(ctx context.Context) (int64, error) // raises the one in the database, durably
+	Grace    time.Duration                            // for a commit that the end of the session meets
 }
 
 // ExactlyOnce commits events and checkpoint in one Kafka transaction.

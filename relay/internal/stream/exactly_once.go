@@ -140,13 +140,8 @@ func (m *exactlyOnce) flush(ctx context.Context) error {
 // in the database before the checkpoint that carries it: a database that was put
 // back to a time before shows a lower one.
 func (m *exactlyOnce) commit(ctx context.Context) error {
-	ctx, cancel := state.Outlast(ctx, state.CommitGrace)
-	defer cancel()
 	began := time.Now()
-	if err := m.before(ctx); err != nil {
-		return err
-	}
-	tick, err := m.Tick(ctx)
+	tick, err := m.prepare(ctx)
 	if err != nil {
 		return err
 	}
@@ -154,6 +149,8 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 	c.Timeline, c.Session, c.Gap, c.Tick = m.Bound.Timeline, m.Bound.Session, m.Bound.Gap, tick
 	asked := time.Now()
 	fault.Crash(fault.BeforeCommit)
+	ctx, cancel := m.outlast(ctx)
+	defer cancel()
 	if err := m.tx.Commit(ctx, publisher.Position{Order: uint64(c.Order), Meta: c.Meta()}); err != nil {
 		return fmt.Errorf("commit Kafka transaction: %w", err)
 	}
@@ -168,6 +165,25 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 	m.idle.Saved(live.Transactions != m.known.Transactions, m.known.Position, live.Position, since)
 	m.known, m.open, m.events, m.oldest = live, 0, 0, time.Time{}
 	return nil
+}
+
+// prepare writes to the database what comes before a commit.
+func (m *exactlyOnce) prepare(ctx context.Context) (tick int64, err error) {
+	ctx, cancel := state.Outlast(ctx, state.CommitGrace)
+	defer cancel()
+	if err := m.before(ctx); err != nil {
+		return 0, err
+	}
+	return m.Tick(ctx)
+}
+
+// outlast bounds a commit in Kafka: one that is cut off fails the producer. It may take
+// its grace when the session ends; the last one of a stop has what is left of that.
+func (m *exactlyOnce) outlast(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, bounded := ctx.Deadline(); bounded {
+		return context.WithCancel(ctx)
+	}
+	return state.Outlast(ctx, m.Grace)
 }
 
 // after returns when the commit behind one begins, at the earliest: an interval after that one began, for

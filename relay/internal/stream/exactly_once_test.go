@@ -339,6 +339,58 @@ func TestWhatWaitsHasNotEndedBeforeItsCommit(t *testing.T) {
 	require.EqualValues(t, 3, now.Marked)
 }
 
+// stuckLedger is one whose commits take their time; one that is cut off fails it.
+type stuckLedger struct {
+	*fakeLedger
+	failed error
+}
+
+func (l *stuckLedger) Commit(ctx context.Context, pos publisher.Position) error {
+	select {
+	case <-time.After(10 * time.Second):
+	case <-ctx.Done():
+		l.failed = ctx.Err()
+	}
+	if l.failed != nil {
+		return l.failed
+	}
+	return l.fakeLedger.Commit(ctx, pos)
+}
+
+// A stop that meets a slow commit waits for it, and commits the rest, within its grace;
+// one that does not end within that ends with it.
+func TestAStopWaitsForASlowCommit(t *testing.T) {
+	for grace, ended := range map[time.Duration]bool{30 * time.Second: true, 15 * time.Second: false} {
+		synctest.Test(t, func(t *testing.T) {
+			g := quiet()
+			p, m, _ := g.session(t)
+			m.Grace = grace
+			l := &stuckLedger{fakeLedger: p.sink.(*fakeLedger)}
+			p.sink, m.tx = l, l
+			ctx, cancel := context.WithCancel(t.Context())
+			over := make(chan error, 1)
+			go func() {
+				over <- p.Run(ctx, &trickle{every: time.Second, batches: [][]cdc.Item{single(200)}})
+			}()
+			pass(2 * time.Second) // it is being committed
+			stopped := time.Now()
+			cancel()
+			require.ErrorIs(t, <-over, context.Canceled)
+			require.NoError(t, p.take(t.Context(), single(300)))
+			last, release := context.WithDeadline(t.Context(), stopped.Add(grace))
+			defer release()
+			err := p.Flush(last)
+			require.LessOrEqual(t, time.Since(stopped), grace)
+			if ended {
+				require.NoError(t, err)
+				require.Len(t, g.visible, 2)
+			} else {
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			}
+		})
+	}
+}
+
 func TestOutlastGivesACommitItsGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
