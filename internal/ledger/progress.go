@@ -24,7 +24,6 @@ import (
 type Progress struct {
 	position pglogrepl.LSN // the invariant holds for it
 	count    uint64        // of the transactions with items that end by there
-	reached  int64         // commit time of the last of them
 	next     uint64        // tag of the next event to be read
 	low      uint64        // every tag below it has ended
 	pages    []*page       // of the tags low … next-1; nil: all of it has ended
@@ -46,17 +45,14 @@ const pageTags = 4096
 
 // boundary is the end of a transaction, or of several in a row.
 type boundary struct {
-	end            pglogrepl.LSN
-	count          uint64 // of those with items
-	oldest, newest int64  // their commit times, in Unix nanoseconds: without a pointer it is copied faster
+	end    pglogrepl.LSN
+	count  uint64 // of those with items
+	oldest int64  // commit time of the first of those, in Unix nanoseconds: without a pointer it is copied faster
 }
 
 // join returns one boundary in the place of two.
 func (b boundary) join(next boundary) boundary {
-	switch {
-	case next.count == 0:
-		next.oldest, next.newest = b.oldest, b.newest
-	case b.count > 0:
+	if b.count > 0 {
 		next.oldest = b.oldest
 	}
 	next.count += b.count
@@ -97,7 +93,7 @@ func (p *Progress) Read() uint64 {
 func (p *Progress) Commit(end pglogrepl.LSN, at time.Time) error {
 	next := boundary{end: end}
 	if p.opened {
-		next.oldest, next.newest, next.count = at.UnixNano(), at.UnixNano(), 1
+		next.oldest, next.count = at.UnixNano(), 1
 	}
 	p.open, p.opened = time.Time{}, false
 	last := p.position
@@ -169,17 +165,7 @@ func (p *Progress) Position() pglogrepl.LSN { return p.position }
 // ended.
 func (p *Progress) InFlight() uint64 { return p.next - p.low }
 
-// Reached returns the commit time of the last transaction that ended with
-// events in it, by the server's clock; zero before the first.
-func (p *Progress) Reached() time.Time {
-	if p.count == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, p.reached)
-}
-
-// Transactions returns how many transactions the position has passed, ends of
-// the log not counted.
+// Transactions returns how many transactions with items the position has passed.
 func (p *Progress) Transactions() uint64 { return p.count }
 
 // Oldest returns the commit time of the oldest transaction that was read, whole
@@ -198,10 +184,7 @@ func (p *Progress) advance() {
 	for p.commits.reached(p.low) {
 		b := p.commits.pop()
 		p.position = b.end
-		if b.count > 0 {
-			p.reached = b.newest
-			p.count += b.count
-		}
+		p.count += b.count
 	}
 	for p.markers.reached(p.low) {
 		p.marked = *p.markers.pop()

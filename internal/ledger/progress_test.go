@@ -45,7 +45,7 @@ func (m *model) check(t *rapid.T, p *Progress, thinned, open bool) {
 		require.LessOrEqual(t, p.Position(), want)
 	}
 	ends := map[pglogrepl.LSN]bool{m.start: true}
-	var reached, oldest time.Time
+	var oldest time.Time
 	count := uint64(0)
 	for i, c := range m.commits {
 		ends[c.end] = true
@@ -54,7 +54,6 @@ func (m *model) check(t *rapid.T, p *Progress, thinned, open bool) {
 		case c.events == 0:
 		case c.end <= p.Position():
 			count++
-			reached = at
 		case oldest.IsZero():
 			oldest = at
 		}
@@ -64,7 +63,6 @@ func (m *model) check(t *rapid.T, p *Progress, thinned, open bool) {
 	}
 	require.True(t, ends[p.Position()])
 	require.Equal(t, count, p.Transactions())
-	require.Equal(t, reached, p.Reached())
 	require.Equal(t, oldest, p.Oldest())
 }
 
@@ -169,7 +167,6 @@ func TestProgressWaitsForTheWholeTransaction(t *testing.T) {
 	require.EqualValues(t, 100, p.Position())
 	require.NoError(t, p.End(b))
 	require.EqualValues(t, 200, p.Position())
-	require.Equal(t, time.Unix(7, 0), p.Reached())
 	require.Zero(t, p.Oldest())
 }
 
@@ -195,7 +192,6 @@ func TestTransactionsWithoutEventsMoveThePositionOnly(t *testing.T) {
 	require.NoError(t, p.Commit(5, others))
 	require.EqualValues(t, 5, p.Position())
 	require.Zero(t, p.Transactions())
-	require.Zero(t, p.Reached())
 	p.Open(first)
 	a := p.Read()
 	require.NoError(t, p.Commit(10, first))
@@ -204,7 +200,6 @@ func TestTransactionsWithoutEventsMoveThePositionOnly(t *testing.T) {
 	require.NoError(t, p.End(a))
 	require.EqualValues(t, 20, p.Position())
 	require.EqualValues(t, 1, p.Transactions())
-	require.Equal(t, first, p.Reached())
 
 	released := p.Read() // of no transaction
 	require.NoError(t, p.Commit(30, others))
@@ -244,7 +239,6 @@ func TestTheLedgerIsBoundedBehindAHole(t *testing.T) {
 	require.Greater(t, l.Position(), pglogrepl.LSN(10*(stuck[1]-n/100)))
 	require.Equal(t, Place{Commit: l.Position()}, l.Reach().UpTo)
 	require.EqualValues(t, l.Position()/10, l.Transactions())
-	require.Equal(t, time.Unix(int64(l.Transactions())-1, 0), l.Reached())
 	require.Equal(t, time.Unix(int64(l.Transactions()), 0), l.Oldest())
 
 	require.NoError(t, l.End(stuck[1], Acknowledged))
