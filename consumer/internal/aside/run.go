@@ -87,7 +87,7 @@ func (w *Watch) run(ctx context.Context, limit time.Duration, work func(*Turn) e
 			over, limit = nil, time.Second
 		case <-look.C:
 		}
-		wait, cause := t.look(limit, over == nil)
+		wait, cause := t.look(limit, ctx.Err() != nil)
 		if wait > 0 {
 			look.Reset(wait)
 			continue

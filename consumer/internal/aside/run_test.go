@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,6 +86,16 @@ func TestTheEndOfTheContextIsWaitedForNoLonger(t *testing.T) {
 			require.InDelta(t, 3*grace, took, float64(time.Second), "one that begins afterwards has its time, too")
 			<-last
 		}
+	})
+}
+
+// A context that never ends has not ended once the time of one function is over.
+func TestAContextThatNeverEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late, _, last, err := turns(context.WithoutCancel(t.Context()), new(Watch), slices.Repeat([]time.Duration{11 * time.Second}, 8)...)
+		require.False(t, late)
+		require.ErrorIs(t, err, errWork)
+		<-last
 	})
 }
 
