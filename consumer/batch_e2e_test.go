@@ -132,29 +132,46 @@ func TestBatchSharesATransaction(t *testing.T) {
 	l.consistent(60, 0)
 }
 
+// wrongs are what a handler must not do to its neighbours.
+var wrongs = map[string]func(context.Context, pgx.Tx) error{
+	"error":  fails(errTransient),
+	"panic":  func(context.Context, pgx.Tx) error { panic("boom") },
+	"Goexit": func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil },
+	"late": func(ctx context.Context, tx pgx.Tx) error { // it is left behind, and would have an effect then
+		<-ctx.Done()
+		<-time.After(6 * time.Second)
+		_, err := tx.Exec(context.WithoutCancel(ctx), "INSERT INTO effects SELECT * FROM effects")
+		return err
+	},
+	"swallowed": func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "SELECT 1/0"); return nil },
+	"rollback":  func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "ROLLBACK"); return err },
+	"commit":    func(ctx context.Context, tx pgx.Tx) error { _ = tx.Commit(ctx); return nil },
+	"a short context": func(ctx context.Context, tx pgx.Tx) error { // pgx closes the connection
+		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		_, err := tx.Exec(short, "SELECT pg_sleep(10)")
+		return err
+	},
+	"rows left open": func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Query(ctx, "SELECT generate_series(1, 3)")
+		return err
+	},
+	"rows left open, and an error": func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Query(ctx, "SELECT generate_series(1, 3)")
+		return errors.Join(err, errTransient)
+	},
+	"own deadline": func(ctx context.Context, tx pgx.Tx) error {
+		return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "SET LOCAL statement_timeout = 5; SELECT pg_sleep(10)")
+			return err
+		})
+	},
+}
+
 // TestBatchIsolates: whatever one handler does, its neighbours have their effect
 // once, and it has none.
 func TestBatchIsolates(t *testing.T) {
-	for name, wrong := range map[string]func(context.Context, pgx.Tx) error{
-		"error":  fails(errTransient),
-		"panic":  func(context.Context, pgx.Tx) error { panic("boom") },
-		"Goexit": func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil },
-		"late": func(ctx context.Context, tx pgx.Tx) error { // it is left behind, and would have an effect then
-			<-ctx.Done()
-			<-time.After(6 * time.Second)
-			_, err := tx.Exec(context.WithoutCancel(ctx), "INSERT INTO effects SELECT * FROM effects")
-			return err
-		},
-		"swallowed": func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "SELECT 1/0"); return nil },
-		"rollback":  func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "ROLLBACK"); return err },
-		"commit":    func(ctx context.Context, tx pgx.Tx) error { _ = tx.Commit(ctx); return nil },
-		"own deadline": func(ctx context.Context, tx pgx.Tx) error {
-			return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-				_, err := tx.Exec(ctx, "SET LOCAL statement_timeout = 5; SELECT pg_sleep(10)")
-				return err
-			})
-		},
-	} {
+	for name, wrong := range wrongs {
 		for _, eventType := range []string{"Moved", "Counted"} {
 			if name == "rollback" && eventType == "Counted" {
 				continue // what a set handler does after it has ended its transaction has none
@@ -178,6 +195,7 @@ func TestBatchIsolates(t *testing.T) {
 					require.Eventually(t, func() bool { return l.router.Processor().StuckHandlers() == 0 }, time.Minute, time.Millisecond)
 				}
 				l.consistent(118, 0)
+				require.Equal(t, 1, count(t, l.db, "SELECT count(*) FROM onceward.attempts WHERE attempts = 1"))
 				delete(l.wrong, bad)
 				want = repeat("duplicate", 120)
 				want[70], want[90] = "processed", "processed"
@@ -185,6 +203,28 @@ func TestBatchIsolates(t *testing.T) {
 				l.consistent(120, 0)
 			})
 		}
+	}
+}
+
+// TestBatchGivesUp: whatever one handler does each time, it is given up in the end.
+func TestBatchGivesUp(t *testing.T) {
+	for name, wrong := range wrongs {
+		if name == "late" { // see TestHandlerTimeout
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLine(t)
+			bad := l.events(3, "Moved")[2]
+			l.wrong[bad.Key.String()] = wrong
+			for _, last := range []string{"failed", "failed", "dead-lettered", "dead-lettered"} {
+				evs := l.events(5, "Moved")
+				evs[2] = bad
+				require.Equal(t, []string{"processed", "processed", last, "processed", "processed"}, l.outcomes(evs))
+			}
+			l.consistent(16, 1)
+			require.Equal(t, 1, l.letters())
+		})
 	}
 }
 

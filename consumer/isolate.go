@@ -103,13 +103,12 @@ func (s *steps) try(ctx context.Context, tx pgx.Tx, it *item) (again, err error)
 		return nil, nil
 	}
 	switch cause = judge(ctx, tx, cause); {
-	case errors.Is(cause, ErrTxEnded) || transaction.Abandoned(tx):
-		return nil, errAlone // the transaction of its neighbours is over too
+	case transaction.Abandoned(tx):
+		return nil, errAlone
 	case !isHandlers(cause):
 		return nil, cause
-	}
-	if err := savepoint.Rollback(ctx); err != nil {
-		return nil, fmt.Errorf("roll back to savepoint: %w", err)
+	case savepoint.Rollback(ctx) != nil:
+		return nil, errAlone // it has left its neighbours no transaction to go on with
 	}
 	if it.ev.Source.Topic == "" {
 		return cause, nil // there is no place for a letter
