@@ -256,6 +256,31 @@ func TestBatchDeadLetters(t *testing.T) {
 	require.Equal(t, 1, count(t, l.db, "SELECT count(*) FROM onceward.consumer_dead_letters WHERE reason = 'handler' AND attempts = 3 AND error LIKE '%try again%'"))
 }
 
+// TestBatchBehindOneThatIsRefused: so is an aggregate whose event has no handler, or is none.
+func TestBatchBehindOneThatIsRefused(t *testing.T) {
+	t.Parallel()
+	l := newLine(t)
+	for name, spoil := range map[string]func(*consumer.Event){
+		"no handler": func(ev *consumer.Event) { ev.Type = "Forgotten" },
+		"invalid":    func(ev *consumer.Event) { ev.Type = "" },
+	} {
+		evs := l.events(4, "Moved")
+		evs[2].AggregateID = evs[1].AggregateID
+		spoil(&evs[1])
+		require.Equal(t, []string{"processed", "failed", "held back", "processed"}, l.outcomes(evs), name)
+	}
+}
+
+// TestStreamTimeOfBatches: events from no topic move it, whichever way they come.
+func TestStreamTimeOfBatches(t *testing.T) {
+	t.Parallel()
+	l := newLine(t)
+	evs := l.events(1, "Moved")
+	evs[0].Source = consumer.Source{}
+	require.Equal(t, []string{"processed"}, l.outcomes(evs))
+	require.Equal(t, 1, count(t, l.db, "SELECT count(*) FROM onceward.progress WHERE topic = '' AND finished_time > now() - interval '1 minute'"))
+}
+
 func TestBatchWithAKeyTwice(t *testing.T) {
 	t.Parallel()
 	l := newLine(t)

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -70,6 +71,17 @@ type Delivery struct {
 
 // Finished reports whether the message may be acknowledged.
 func (d Delivery) Finished() bool { return d.Err == nil && d.Outcome.Acknowledges() }
+
+// told is a delivery as its caller is told of it, and counts its event.
+func (d Delivery) told(ctx context.Context, p *Processor, ev *Event) Delivery {
+	switch {
+	case d.Err != nil:
+		d.Err = fmt.Errorf("handle %s %s: %w", ev.Type, ev.Key, d.Err)
+	case d.Outcome == Processed || d.Outcome == Duplicate:
+		p.marks.applied(ctx, ev)
+	}
+	return d
+}
 
 // Peek is what can be told of a record before it is handled.
 type Peek struct {

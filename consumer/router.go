@@ -159,14 +159,8 @@ func (r *Router) Err() error { return r.handlers.check() }
 // in the mode [record.ReplayReprocess] that is for another group and lies below the
 // floor is a Replay without a letter.
 func (r *Router) Handle(ctx context.Context, ev Event) (Outcome, error) {
-	d := r.handle(ctx, ev)
-	if d.Err != nil {
-		return d.Outcome, fmt.Errorf("handle %s %s: %w", ev.Type, ev.Key, d.Err)
-	}
-	if d.Outcome == Processed || d.Outcome == Duplicate {
-		r.processor.marks.applied(ctx, &ev)
-	}
-	return d.Outcome, nil
+	d := r.handle(ctx, ev).told(ctx, r.processor, &ev)
+	return d.Outcome, d.Err
 }
 
 func (r *Router) handle(ctx context.Context, ev Event) Delivery {
@@ -250,11 +244,14 @@ func (r *Router) HandleCautiously(ctx context.Context, rec Record) (Outcome, err
 // committed by then; deliver them again. Of two events with one key in the batch
 // the second is a Duplicate, or a mismatch.
 func (r *Router) HandleBatch(ctx context.Context, evs []Event) []Delivery {
-	all, good := make([]*item, len(evs)), make([]*item, 0, len(evs))
+	all, good, held := make([]*item, len(evs)), make([]*item, 0, len(evs)), make(map[string]bool)
 	for i := range evs {
 		h, err := r.handlers.ofBatch(&evs[i])
+		if err == nil && held[evs[i].AggregateID] {
+			err = ErrHeldBack
+		}
 		if err != nil {
-			all[i] = &item{ev: evs[i], delivery: Delivery{Err: err}}
+			all[i], held[evs[i].AggregateID] = &item{ev: evs[i], delivery: Delivery{Err: err}}, true
 			continue
 		}
 		all[i] = r.processor.newItem(evs[i])
@@ -264,9 +261,7 @@ func (r *Router) HandleBatch(ctx context.Context, evs []Event) []Delivery {
 	r.processor.memory.deliver(ctx, good, r.steps.deliver)
 	deliveries := make([]Delivery, len(evs))
 	for i, it := range all {
-		if deliveries[i] = it.delivery; it.delivery.Err != nil {
-			deliveries[i].Err = fmt.Errorf("handle %s %s: %w", it.ev.Type, it.ev.Key, it.delivery.Err)
-		}
+		deliveries[i] = it.delivery.told(ctx, r.processor, &it.ev)
 	}
 	return deliveries
 }
