@@ -5,6 +5,7 @@ package consumer_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
 	"testing"
@@ -61,11 +62,28 @@ var kills = map[string]consumer.TxHandler{
 		runtime.Goexit()
 		return nil
 	},
-	"at the commit": func(ctx context.Context, tx pgx.Tx, _ consumer.Event) error {
-		_, err := tx.Exec(ctx, `CREATE TABLE k (i int); CREATE FUNCTION k() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END';
+	"at the commit": atCommit("PERFORM pg_terminate_backend(pg_backend_pid())"),
+}
+
+// atCommit is a handler that has a statement run as its transaction is committed.
+func atCommit(statement string) consumer.TxHandler {
+	return func(ctx context.Context, tx pgx.Tx, _ consumer.Event) error {
+		_, err := tx.Exec(ctx, `CREATE TABLE k (i int); CREATE FUNCTION k() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN `+statement+`; RETURN NULL; END$$;
 			CREATE CONSTRAINT TRIGGER k AFTER INSERT ON k DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION k(); INSERT INTO k VALUES (1)`)
 		return err
-	},
+	}
+}
+
+// conflicts raise the code of a transaction that gives way to another one.
+func conflicts(code string) map[string]consumer.TxHandler {
+	raise := fmt.Sprintf("RAISE EXCEPTION 'conflict' USING ERRCODE = '%s'", code)
+	return map[string]consumer.TxHandler{
+		"within a statement": func(ctx context.Context, tx pgx.Tx, _ consumer.Event) error {
+			_, err := tx.Exec(ctx, "DO $$ BEGIN "+raise+"; END $$")
+			return err
+		},
+		"at the commit": atCommit(raise),
+	}
 }
 
 func killing(t *testing.T, eventType string, offset int64) consumer.Event {
@@ -116,32 +134,35 @@ func TestTransactionsThatBreak(t *testing.T) {
 // event that meets one each time, while others are applied, becomes a letter.
 func TestConflictsForEver(t *testing.T) {
 	for _, code := range []string{"40001", "40P01"} {
-		t.Run(code, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, nil)
-			r := breaker(t, e.db, func(ctx context.Context, tx pgx.Tx, _ consumer.Event) error {
-				_, err := tx.Exec(ctx, fmt.Sprintf("DO $$ BEGIN RAISE EXCEPTION 'conflict' USING ERRCODE = '%s'; END $$", code))
-				return err
-			})
-			ev, rounds := killing(t, "Paid", 7), 0
-			for out := consumer.Outcome(0); out != consumer.DeadLettered; rounds++ {
-				require.Less(t, rounds, 40)
-				var err error
-				if out, err = r.Handle(t.Context(), ev); err != nil {
-					require.Equal(t, rounds < 10, consumer.IsInfrastructure(err), "%d: %v", rounds, err)
-				}
-				require.NoError(t, deliver(t.Context(), r, at(newEvent(t), int64(100+rounds)), consumer.Processed))
+		for name, conflict := range conflicts(code) {
+			for _, eventType := range []string{"Paid", "Called"} {
+				t.Run(code+" "+name+" "+eventType, func(t *testing.T) {
+					t.Parallel()
+					e := newEnv(t, nil)
+					r := breaker(t, e.db, conflict)
+					ev, rounds := killing(t, eventType, 7), 0
+					for out := consumer.Outcome(0); out != consumer.DeadLettered; rounds++ {
+						require.Less(t, rounds, 40)
+						var err error
+						if out, err = r.Handle(t.Context(), ev); err != nil {
+							require.Equal(t, rounds < 10, consumer.IsInfrastructure(err), "%d: %v", rounds, err)
+						}
+						require.NoError(t, deliver(t.Context(), r, at(newEvent(t), int64(100+rounds)), consumer.Processed))
+					}
+					require.Equal(t, 1, count(t, e.db, "SELECT count(*) FROM onceward.consumer_dead_letters WHERE reason = 'handler' AND attempts = 2 AND error LIKE '%conflict each time%'"))
+					require.Equal(t, rounds, e.effects())
+				})
 			}
-			require.Equal(t, 1, count(t, e.db, "SELECT count(*) FROM onceward.consumer_dead_letters WHERE reason = 'handler' AND attempts = 2 AND error LIKE '%conflict each time%'"))
-			require.Equal(t, rounds, e.effects())
-		})
+		}
 	}
 }
 
 // TestBatchesThatBreak: the neighbours of such an event are applied from its second
 // break on, whether or not another one of the batch fails as well.
 func TestBatchesThatBreak(t *testing.T) {
-	for name, kill := range kills {
+	all := maps.Clone(kills)
+	all["a deadlock"], all["a deadlock at the commit"] = conflicts("40P01")["within a statement"], conflicts("40P01")["at the commit"]
+	for name, kill := range all {
 		for _, third := range []string{"works", "fails"} {
 			t.Run(name+", the third "+third, func(t *testing.T) {
 				t.Parallel()

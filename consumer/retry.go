@@ -187,7 +187,7 @@ var errBroken = errors.New("the transaction broke while the handler ran")
 
 // errConflict is the errBroken of one that gave way to another transaction: a deadlock,
 // or a failed serialization, which pass when it is tried again.
-var errConflict = fmt.Errorf("%w, and gave way to another one", errBroken)
+var errConflict = fmt.Errorf("%w, or at its commit: it gave way to another one", errBroken)
 
 // How often in a row that may happen to an event, while others are finished in between,
 // before it counts as a failure of its handler.
@@ -220,13 +220,14 @@ func broke(ctx context.Context, err error) bool {
 }
 
 // again reports whether events of a transaction that broke are to have one each:
-// one of those that may be to blame may have been before.
+// one of those that may be to blame, which is each when it broke at its commit, may have been before.
 func (b *breaks) again(ctx context.Context, items []*item, err error) (seen bool) {
 	if !broke(ctx, err) {
 		return false
 	}
+	handlers := slices.ContainsFunc(items, func(it *item) bool { return it.broke })
 	for _, it := range items {
-		if it.broke || errors.Is(err, ErrCommitUnknown) {
+		if it.broke || !handlers {
 			seen = b.Seen(it.tries) || seen
 		}
 	}

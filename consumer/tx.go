@@ -195,7 +195,9 @@ func commit(ctx context.Context, tx pgx.Tx) error {
 		// A deferred constraint, what a handler hid from apply, or a pause of it that
 		// was longer than the session may be idle.
 		return &HandlerError{Err: fmt.Errorf("commit: %w", err)}
-	case sqlstate.Is(err, "40001"), sqlstate.Is(err, "40P01"), !asked:
+	case pg != nil && sqlstate.Conflict(pg.Code):
+		return &infrastructureError{fmt.Errorf("commit: %w: %w", errConflict, err)}
+	case !asked:
 		return &infrastructureError{fmt.Errorf("commit: %w", err)}
 	}
 	return &infrastructureError{fmt.Errorf("%w: %w", ErrCommitUnknown, err)}
