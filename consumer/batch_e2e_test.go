@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
@@ -59,6 +60,17 @@ func (l *line) member(maxAttempts int) *consumer.Router {
 		return nil
 	})
 	return r
+}
+
+// narrow makes the pool one of a single connection.
+func (l *line) narrow() {
+	l.t.Helper()
+	cfg := l.db.Config().Copy()
+	cfg.MaxConns = 1
+	pool, err := pgxpool.NewWithConfig(l.t.Context(), cfg)
+	require.NoError(l.t, err)
+	l.t.Cleanup(pool.Close)
+	l.db = pool
 }
 
 func (l *line) handle(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {

@@ -42,7 +42,8 @@ type Claim struct {
 	// Mismatch carries both fingerprints; nil unless the outcome is Mismatch.
 	Mismatch *MismatchError
 
-	ids []uuid.UUID // of a claim that is new, or of the one that is there
+	ids  []uuid.UUID // of a claim that is new, or of the one that is there
+	xact string      // the transaction of a new one that others share
 }
 
 // claimant is a member that claims in one transaction.
@@ -63,7 +64,7 @@ func (c claimant) claim(ctx context.Context, items []*item) error {
 	if err != nil {
 		return err
 	}
-	all, err := c.insert(ctx, first)
+	all, err := c.insert(ctx, first, len(items) == 1)
 	if err != nil {
 		return c.claimError(items, err)
 	}
@@ -126,9 +127,9 @@ func (c claimant) plans(ctx context.Context, items []*item) (map[uuid.UUID]*item
 // fresh when it was claimed under all of its ids, or it leaves no claim. All: so
 // were those of all items. Where there is nothing to claim, the statement gives the lock
 // timeout back all the same.
-func (c claimant) insert(ctx context.Context, first map[uuid.UUID]*item) (all bool, err error) {
+func (c claimant) insert(ctx context.Context, first map[uuid.UUID]*item, alone bool) (all bool, err error) {
 	row := claimParams(c.processor.group, first)
-	inserted, err := c.q.Claim(ctx, row)
+	inserted, xact, err := c.q.Claim(ctx, row, alone)
 	if err != nil {
 		return false, err
 	}
@@ -142,7 +143,7 @@ func (c claimant) insert(ctx context.Context, first map[uuid.UUID]*item) (all bo
 		}
 		switch {
 		case len(mine) == len(it.plan.ids) && (len(mine) > 0 || it.plan.bare()):
-			it.claim = Claim{Outcome: Processed, Late: it.plan.late, Unprotected: it.plan.again, ids: mine}
+			it.claim = Claim{Outcome: Processed, Late: it.plan.late, Unprotected: it.plan.again, ids: mine, xact: xact}
 		default:
 			extra = append(extra, mine...)
 		}
@@ -161,13 +162,14 @@ func (c claimant) deleteClaims(ctx context.Context, ids []uuid.UUID) error {
 	return nil
 }
 
-// unclaim takes the claims of this transaction back.
+// unclaim takes the claims of this transaction back, and forgets what they have found.
 func (c claimant) unclaim(ctx context.Context, items []*item) error {
 	var ids []uuid.UUID
 	for _, it := range items {
 		if it.fresh() {
 			ids = append(ids, it.claim.ids...)
 		}
+		it.claim = Claim{}
 	}
 	return c.deleteClaims(ctx, ids)
 }

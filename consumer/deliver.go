@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/consumer/internal/aside"
@@ -33,7 +35,7 @@ func (s *steps) deliver(ctx context.Context, items []*item) {
 		return
 	case !s.processor.breaks.owedBy(items):
 	case len(items) > 1:
-		s.alone(ctx, items)
+		s.alone(ctx, items, make(held))
 		return
 	case s.pay(ctx, items[0]):
 		return
@@ -49,7 +51,7 @@ func (s *steps) deliver(ctx context.Context, items []*item) {
 	switch {
 	case err == nil:
 	case len(items) > 1 && (cannotShare(err) || s.processor.breaks.again(ctx, items, err)):
-		s.alone(ctx, items)
+		s.alone(ctx, items, make(held))
 	case len(items) == 1:
 		s.failed(ctx, items[0], err)
 	case isHandlers(err):
@@ -65,34 +67,36 @@ func isHandlers(err error) bool {
 	return errors.As(err, &handler) && !IsInfrastructure(err)
 }
 
-// inTx runs one transaction over the items, and makes their endings count when it
-// was committed. work says how many of them are finished.
-func (s *steps) inTx(ctx context.Context, items []*item, work func(tx pgx.Tx) (int, error)) (finished int,
-	err error) {
+// inTx runs one transaction over the items, and makes the endings that they have, from the first item on, count
+// when it was committed.
+func (s *steps) inTx(ctx context.Context, items []*item, work func(tx pgx.Tx) error) (err error) {
 	for _, it := range items {
 		it.reset()
 	}
 	tx, err := s.begin(ctx)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer transaction.Rollback(ctx, tx)
 	defer func() { err = judge(ctx, tx, err) }()
 	if items[0].redrive != nil {
 		if err := s.processor.letters.lock(ctx, tx, items[0].redrive); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	if finished, err = work(tx); err != nil {
-		return 0, err
+	if err := work(tx); err != nil {
+		return s.ended(ctx, tx, items, judge(ctx, tx, err))
 	}
-	if err := s.write(ctx, tx, items[:finished]); err != nil {
-		return 0, err
+	if n := slices.IndexFunc(items, func(it *item) bool { return it.end.outcome == 0 && it.end.err == nil }); n >= 0 {
+		items = items[:n]
+	}
+	if err := s.write(ctx, tx, items); err != nil {
+		return err
 	}
 	if err := s.commit(ctx, tx); err != nil {
-		return 0, err
+		return err
 	}
-	for _, it := range items[:finished] {
+	for _, it := range items {
 		it.delivery = Delivery{Outcome: it.end.outcome, Err: it.end.err}
 		switch l := it.end.letter; {
 		case l != nil:
@@ -104,7 +108,42 @@ func (s *steps) inTx(ctx context.Context, items []*item, work func(tx pgx.Tx) (i
 			s.processor.breaks.Finish(it.tries)
 		}
 	}
-	return finished, nil
+	return nil
+}
+
+// ended asks, when work has failed, whether a handler has committed the transaction. Then claims are there of
+// events that no handler has had, and nobody would apply those: they are taken back. That of its own event
+// stays, because the effect may be there, and the event fails.
+func (s *steps) ended(ctx context.Context, tx pgx.Tx, items []*item, cause error) error {
+	first := slices.IndexFunc(items, (*item).fresh)
+	if first < 0 || len(items) == 1 || !transaction.Ended(tx) && tx.Conn().PgConn().TxStatus() != 'I' {
+		return cause
+	}
+	transaction.Rollback(ctx, tx) // gives its connection back
+	var guilty []*item
+	var unused []uuid.UUID
+	for _, it := range items {
+		switch {
+		case it.called && it.end.outcome == 0:
+			guilty = append(guilty, it)
+		case it.fresh() && it.end.outcome != Processed:
+			unused = append(unused, it.claim.ids...)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cameBackTimeout)
+	defer cancel()
+	committed, err := consumerdb.New(s.processor.db).TakeBackClaims(ctx, consumerdb.TakeBackClaimsParams{
+		Xact: items[first].claim.xact, ConsumerGroup: s.processor.group, EventIds: consumerdb.Texts(unused)})
+	if err != nil {
+		return unusable(fmt.Errorf("take back the claims of a batch whose transaction a handler has ended: %w", err))
+	}
+	for _, it := range guilty {
+		if committed {
+			it.delivery.Err = &HandlerError{Err: ErrTxEnded}
+			s.processor.log.WarnContext(ctx, "a handler has committed the transaction of its batch; what is behind is claimed anew", "event", it.ev.Key.String())
+		}
+	}
+	return cause
 }
 
 // write writes what the transaction makes of the items. It is the one place that
@@ -150,12 +189,12 @@ func (s *steps) dead(ctx context.Context, tx pgx.Tx, it *item) error {
 
 // together is the transaction without savepoints: all or nothing.
 func (s *steps) together(ctx context.Context, items []*item) error {
-	_, err := s.inTx(ctx, items, func(tx pgx.Tx) (int, error) {
+	return s.inTx(ctx, items, func(tx pgx.Tx) error {
 		if err := s.claim(ctx, tx, items); err != nil {
-			return 0, err
+			return err
 		}
 		if len(items) == 1 {
-			return 1, s.inOrder(ctx, nil, tx, items)
+			return s.inOrder(ctx, nil, tx, items)
 		}
 		// In one goroutine: to change it for each would cost as much as a claim does.
 		all := func(turn *aside.Turn) error { return s.inOrder(ctx, turn, tx, items) }
@@ -163,9 +202,8 @@ func (s *steps) together(ctx context.Context, items []*item) error {
 		if errors.Is(err, aside.ErrExited) {
 			err = errAlone // each in a turn of its own, after which somebody can look at what it has done
 		}
-		return len(items), err
+		return err
 	})
-	return err
 }
 
 // inOrder applies the items.
@@ -231,6 +269,9 @@ func (s *steps) one(ctx context.Context, turn *aside.Turn, tx pgx.Tx, run []*ite
 		}
 		handler = func(ctx context.Context, tx pgx.Tx, _ Event) error { return run[0].handler.set(ctx, tx, evs) }
 	}
+	for _, it := range run {
+		it.called = true
+	}
 	began := time.Now()
 	err = s.apply(ctx, turn, handler, tx, run[0].event())
 	s.processor.calls.tell(run[0].ev.Type, began)
@@ -257,8 +298,8 @@ func (s *steps) unhandled(ctx context.Context, ev Event, cause error) Delivery {
 	}
 	it := s.processor.newItem(ev)
 	it.handler = &handler{}
-	_, err := s.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
-		return 1, s.giveUp(ctx, tx, it, givenUp(it, reasonNoHandler, cause, 0))
+	err := s.inTx(ctx, []*item{it}, func(tx pgx.Tx) error {
+		return s.giveUp(ctx, tx, it, givenUp(it, reasonNoHandler, cause, 0))
 	})
 	return it.after(err)
 }
@@ -266,11 +307,11 @@ func (s *steps) unhandled(ctx context.Context, ev Event, cause error) Delivery {
 // quarantine keeps a record that no handler can take.
 func (s *steps) quarantine(ctx context.Context, l letter) Delivery {
 	it := &item{ev: Event{Source: l.record.Source, raw: &l.record}}
-	_, err := s.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
+	err := s.inTx(ctx, []*item{it}, func(tx pgx.Tx) error {
 		err := s.processor.letters.lookForParked(ctx, tx, []*item{it})
 		l.parked = it.parked
 		it.end = ending{outcome: DeadLettered, letter: &l}
-		return 1, err
+		return err
 	})
 	d := it.after(err)
 	if d.Err != nil {

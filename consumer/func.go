@@ -84,23 +84,21 @@ func (s *steps) unclaimed(ctx context.Context, it *item) {
 // look judges the event before its handler runs, and settles one that is not to
 // be applied.
 func (s *steps) look(ctx context.Context, it *item) (settled bool, err error) {
-	_, err = s.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
+	err = s.inTx(ctx, []*item{it}, func(tx pgx.Tx) error {
 		if err := s.processor.letters.lookForParked(ctx, tx, []*item{it}); err != nil {
-			return 0, err
+			return err
 		}
 		if err := (fences{claimant{s.processor, statement.On(tx)}}).look(ctx, it); err != nil {
-			return 0, err
+			return err
 		}
 		if it.fresh() && (it.discarded || it.parked && !it.begun) {
 			it.ev.accepted = false
 			it.heldBack()
 		}
-		if settled = !it.fresh(); !settled {
-			return 0, nil
+		if settled = !it.fresh(); settled {
+			it.end, err = it.refuse(s.processor)
 		}
-		var err error
-		it.end, err = it.refuse(s.processor)
-		return 1, err
+		return err
 	})
 	return settled && err == nil, err
 }
@@ -109,20 +107,20 @@ func (s *steps) look(ctx context.Context, it *item) (settled bool, err error) {
 // which may go after a while.
 func (s *steps) endEvent(ctx context.Context, it *item) error {
 	var left int64
-	_, err := s.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
+	err := s.inTx(ctx, []*item{it}, func(tx pgx.Tx) error {
 		if err := s.claim(ctx, tx, []*item{it}); err != nil {
-			return 0, err
+			return err
 		}
 		it.end = ending{outcome: it.claim.Outcome}
 		if it.claim.Outcome == DeadLettered {
-			return 1, nil // given up meanwhile: a redrive of the letter goes on here
+			return nil // given up meanwhile: a redrive of the letter goes on here
 		}
 		if it.fresh() || it.claim.Outcome == Duplicate {
 			var err error
 			left, err = fences{claimant{s.processor, statement.On(tx)}}.endEffects(ctx, it)
-			return 1, err
+			return err
 		}
-		return 0, &infrastructureError{fmt.Errorf("the event was accepted, and is %s by now: look at the database's clock", it.claim.Outcome)}
+		return &infrastructureError{fmt.Errorf("the event was accepted, and is %s by now: look at the database's clock", it.claim.Outcome)}
 	})
 	if err == nil && left > 0 {
 		s.processor.log.WarnContext(ctx, "effects left to an operator", "event", it.ev.Key.String(), "effects", left, "why", notCalled)

@@ -17,36 +17,38 @@ import (
 // and becomes slow for everybody beyond.
 const maxSavepoints = 50
 
+// held are the aggregates behind whose events, which are not finished, later ones are not tried.
+type held map[string]bool
+
+// back reports whether an event is not to be tried, because it has failed, or is held back.
+func (h held) back(it *item) bool {
+	if it.delivery.Err == nil && h[it.ev.AggregateID] {
+		it.delivery.Err = ErrHeldBack
+	}
+	h[it.ev.AggregateID] = h[it.ev.AggregateID] || it.delivery.Err != nil
+	return it.delivery.Err != nil
+}
+
 // isolate delivers the items in small transactions, each as far as it gets.
 func (s *steps) isolate(ctx context.Context, items []*item) {
-	held := make(map[string]bool)
-	rest := slices.Clone(items)
-	for len(rest) > 0 {
-		rest = slices.DeleteFunc(rest, func(it *item) bool {
-			if it.delivery.Err == nil && held[it.ev.AggregateID] {
-				it.delivery.Err = ErrHeldBack
-			}
-			return it.delivery.Err != nil
-		})
-		chunk := rest[:min(len(rest), maxSavepoints)]
+	held, rest := make(held), slices.Clone(items)
+	for {
+		rest = slices.DeleteFunc(rest, func(it *item) bool { return held.back(it) || it.delivery.Outcome != 0 })
+		chunk, err := rest[:min(len(rest), maxSavepoints)], errAlone
 		if len(chunk) == 0 {
 			return
 		}
-		finished, err := s.isolating(ctx, chunk)
-		// The commit has found what no savepoint had.
-		if cannotShare(err) || isHandlers(err) || s.processor.breaks.again(ctx, chunk, err) {
-			s.alone(ctx, chunk)
-			finished, err = len(chunk), nil
+		if len(chunk) > 1 {
+			err = s.isolating(ctx, chunk)
 		}
-		if err != nil {
-			fail(rest[finished:], err)
+		switch {
+		// The commit has found what no savepoint had.
+		case cannotShare(err) || isHandlers(err) || s.processor.breaks.again(ctx, chunk, err):
+			s.alone(ctx, chunk, held)
+		case err != nil:
+			fail(rest, err)
 			return
 		}
-		for _, it := range chunk {
-			held[it.ev.AggregateID] = held[it.ev.AggregateID] || it.delivery.Err != nil ||
-				finished == len(chunk) && !it.delivery.Finished()
-		}
-		rest = rest[finished:]
 	}
 }
 
@@ -56,28 +58,26 @@ func cannotShare(err error) bool {
 }
 
 // isolating is the transaction with a savepoint around each event. It ends
-// before the first event that is to be tried again; what is before that is
+// with the first event that is to be tried again; what is before that is
 // committed. The claims of that event and of all after it are taken back: a
 // claim left behind would be an event lost.
-func (s *steps) isolating(ctx context.Context, items []*item) (finished int, err error) {
-	return s.inTx(ctx, items, func(tx pgx.Tx) (int, error) {
+func (s *steps) isolating(ctx context.Context, items []*item) error {
+	return s.inTx(ctx, items, func(tx pgx.Tx) error {
 		if err := s.claim(ctx, tx, items); err != nil {
-			return 0, err
+			return err
 		}
 		for k, it := range items {
-			again, err := s.try(ctx, tx, it)
-			if err != nil {
-				return 0, err
+			if err := s.try(ctx, tx, it); err != nil {
+				return err
 			}
-			if again != nil {
-				it.delivery.Err = again
-				return k, claimant{s.processor, statement.On(tx)}.unclaim(ctx, items[k:])
+			if it.end.outcome == 0 {
+				return claimant{s.processor, statement.On(tx)}.unclaim(ctx, items[k:])
 			}
 			if err := s.holdBackBehind(ctx, tx, it, items[k+1:]); err != nil {
-				return 0, err
+				return err
 			}
 		}
-		return len(items), nil
+		return nil
 	})
 }
 
@@ -85,51 +85,44 @@ func (s *steps) isolating(ctx context.Context, items []*item) (finished int, err
 // for the others.
 var errAlone = errors.New("the events cannot share a transaction")
 
-// try runs one handler within a savepoint. Again is the handler's failure when
-// the event is to be tried another time.
-func (s *steps) try(ctx context.Context, tx pgx.Tx, it *item) (again, err error) {
+// try runs one handler within a savepoint. Where it has failed, and the event is to be tried another time, the
+// ending has no outcome.
+func (s *steps) try(ctx context.Context, tx pgx.Tx, it *item) error {
 	if !it.fresh() {
-		return nil, s.one(ctx, nil, tx, []*item{it})
+		return s.one(ctx, nil, tx, []*item{it})
 	}
 	savepoint, err := tx.Begin(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("savepoint: %w", err)
+		return fmt.Errorf("savepoint: %w", err)
 	}
 	cause := s.one(ctx, nil, savepoint, []*item{it})
 	if cause == nil {
 		if err := savepoint.Commit(ctx); err != nil {
-			return nil, fmt.Errorf("release savepoint: %w", err)
+			return fmt.Errorf("release savepoint: %w", err)
 		}
-		return nil, nil
+		return nil
 	}
 	switch cause = judge(ctx, tx, cause); {
-	case transaction.Abandoned(tx):
-		return nil, errAlone
 	case !isHandlers(cause):
-		return nil, cause
-	case savepoint.Rollback(ctx) != nil:
-		return nil, errAlone // it has left its neighbours no transaction to go on with
+		return cause
+	case transaction.Abandoned(tx) || savepoint.Rollback(ctx) != nil:
+		return errAlone // it has left its neighbours no transaction to go on with
 	}
+	it.end.err = cause
 	if it.ev.Source.Topic == "" {
-		return cause, nil // there is no place for a letter
+		return nil // there is no place for a letter
 	}
 	attempts, last, err := s.processor.attempts.failure(ctx, tx, it, cause)
-	if err != nil {
-		return nil, err
+	if err == nil && last {
+		it.end = givenUp(it, reasonHandler, cause, attempts)
 	}
-	if !last {
-		return cause, nil
-	}
-	it.end = givenUp(it, reasonHandler, cause, attempts)
-	return nil, nil
+	return err
 }
 
 // alone delivers the items one by one, each in a transaction of its own.
-func (s *steps) alone(ctx context.Context, items []*item) {
-	held := make(map[string]bool)
+func (s *steps) alone(ctx context.Context, items []*item, held held) {
 	for _, it := range items {
-		if held[it.ev.AggregateID] {
-			it.delivery.Err = ErrHeldBack
+		if held.back(it) {
 			continue
 		}
 		s.deliver(ctx, []*item{it})

@@ -33,6 +33,7 @@ type item struct {
 	parked    bool // its key is: a letter of it waits
 	behind    bool // it is not applied, because its key is parked
 	discarded bool // the letter at its place was
+	called    bool // its handler was
 	broke     bool // while its handler ran
 }
 
@@ -47,7 +48,7 @@ type ending struct {
 
 func (it *item) reset() {
 	it.plan, it.claim, it.end = plan{}, Claim{}, ending{}
-	it.parked, it.behind, it.discarded, it.broke = false, false, false, false
+	it.parked, it.behind, it.discarded, it.called, it.broke = false, false, false, false, false
 }
 
 // byArrival reports whether the event is to be claimed under other ids than its own.

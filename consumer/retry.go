@@ -264,14 +264,13 @@ func (s *steps) failed(ctx context.Context, it *item, cause error) {
 // count counts a failure of the handler, and gives the event up when it was the last
 // one that it may have.
 func (s *steps) count(ctx context.Context, it *item, cause error) error {
-	_, err := s.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
+	return s.inTx(ctx, []*item{it}, func(tx pgx.Tx) error {
 		attempts, last, err := s.processor.attempts.failure(ctx, tx, it, cause)
 		if it.end.err = cause; err != nil || !last {
-			return 1, err
+			return err
 		}
-		return 1, s.giveUp(ctx, tx, it, givenUp(it, reasonHandler, cause, attempts))
+		return s.giveUp(ctx, tx, it, givenUp(it, reasonHandler, cause, attempts))
 	})
-	return err
 }
 
 // pay counts the failure that an event owes, before its handler runs again: right
@@ -337,11 +336,11 @@ func (s *steps) crashed(ctx context.Context, it *item, times int32) (Outcome, er
 		settled, err = s.look(ctx, it)
 	}
 	if err == nil && !settled {
-		_, err = s.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
+		err = s.inTx(ctx, []*item{it}, func(tx pgx.Tx) error {
 			if err := s.giveUp(ctx, tx, it, givenUp(it, reasonCrash, cause, times)); err != nil {
-				return 0, err
+				return err
 			}
-			return 1, s.processor.attempts.forget(ctx, tx, it.tries, times)
+			return s.processor.attempts.forget(ctx, tx, it.tries, times)
 		})
 	}
 	if err != nil {

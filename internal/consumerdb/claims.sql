@@ -11,6 +11,7 @@ RETURNING pg_catalog.set_config('lock_timeout', CASE WHEN pg_catalog.current_set
 -- ClaimEvents claims several events at once and returns the ids of those that are new, with commas between. The ids are
 -- inserted in their order, because two that claim in opposite orders deadlock. It comes behind the statement that bounds the transaction.
 -- lock_timeout is the session's again when all are new, because what the handler waits for is its own matter.
+-- xact is the transaction, for TakeBackClaims; empty when none is new.
 WITH claimed AS (
 INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome)
 SELECT t.event_id, @consumer_group, t.event_type, t.namespace, t.fingerprint, 'p'
@@ -23,7 +24,8 @@ RETURNING event_id
 SELECT COALESCE(pg_catalog.string_agg(event_id::pg_catalog.text, ','), '')::pg_catalog.text AS event_ids, pg_catalog.count(*) AS new FROM claimed
 )
 SELECT i.event_ids, COALESCE(CASE WHEN i.new OPERATOR(pg_catalog.=) pg_catalog.cardinality(@event_ids::pg_catalog.text[]) THEN
-  pg_catalog.set_config('lock_timeout', CASE WHEN pg_catalog.current_setting('onceward.lock_timeout', true) OPERATOR(pg_catalog.<>) '' THEN pg_catalog.current_setting('onceward.lock_timeout') END, true) OPERATOR(pg_catalog.||) pg_catalog.set_config('onceward.lock_timeout', '', true) END, '')::pg_catalog.text AS lock_timeout
+  pg_catalog.set_config('lock_timeout', CASE WHEN pg_catalog.current_setting('onceward.lock_timeout', true) OPERATOR(pg_catalog.<>) '' THEN pg_catalog.current_setting('onceward.lock_timeout') END, true) OPERATOR(pg_catalog.||) pg_catalog.set_config('onceward.lock_timeout', '', true) END, '')::pg_catalog.text AS lock_timeout,
+  COALESCE(pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text, '')::pg_catalog.text AS xact
 FROM ids i;
 
 -- name: RestoreLockTimeout :exec
@@ -46,6 +48,16 @@ WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND event_id OPERATO
 -- DeleteClaims takes claims of this transaction back, so that the events can be tried again.
 DELETE FROM onceward.processed_events
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND event_id OPERATOR(pg_catalog.=) ANY(CAST(@event_ids::pg_catalog.text[] AS pg_catalog.uuid[]));
+
+-- name: TakeBackClaims :one
+-- TakeBackClaims takes claims of another transaction back, if that was committed, and says whether it was.
+WITH other AS (
+SELECT COALESCE(pg_catalog.pg_xact_status(CAST(@xact::pg_catalog.text AS pg_catalog.xid8)) OPERATOR(pg_catalog.=) 'committed', false) AS committed
+), gone AS (
+DELETE FROM onceward.processed_events USING other
+WHERE other.committed AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND event_id OPERATOR(pg_catalog.=) ANY(CAST(@event_ids::pg_catalog.text[] AS pg_catalog.uuid[]))
+)
+SELECT committed::boolean FROM other;
 
 -- name: ReviveClaims :exec
 -- ReviveClaims takes back the claims of an event that was given up, so that its redrive can claim it.

@@ -88,7 +88,8 @@ RETURNING event_id
 SELECT COALESCE(pg_catalog.string_agg(event_id::pg_catalog.text, ','), '')::pg_catalog.text AS event_ids, pg_catalog.count(*) AS new FROM claimed
 )
 SELECT i.event_ids, COALESCE(CASE WHEN i.new OPERATOR(pg_catalog.=) pg_catalog.cardinality($1::pg_catalog.text[]) THEN
-  pg_catalog.set_config('lock_timeout', CASE WHEN pg_catalog.current_setting('onceward.lock_timeout', true) OPERATOR(pg_catalog.<>) '' THEN pg_catalog.current_setting('onceward.lock_timeout') END, true) OPERATOR(pg_catalog.||) pg_catalog.set_config('onceward.lock_timeout', '', true) END, '')::pg_catalog.text AS lock_timeout
+  pg_catalog.set_config('lock_timeout', CASE WHEN pg_catalog.current_setting('onceward.lock_timeout', true) OPERATOR(pg_catalog.<>) '' THEN pg_catalog.current_setting('onceward.lock_timeout') END, true) OPERATOR(pg_catalog.||) pg_catalog.set_config('onceward.lock_timeout', '', true) END, '')::pg_catalog.text AS lock_timeout,
+  COALESCE(pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text, '')::pg_catalog.text AS xact
 FROM ids i
 `
 
@@ -103,11 +104,13 @@ type ClaimEventsParams struct {
 type ClaimEventsRow struct {
 	EventIds    string
 	LockTimeout string
+	Xact        string
 }
 
 // ClaimEvents claims several events at once and returns the ids of those that are new, with commas between. The ids are
 // inserted in their order, because two that claim in opposite orders deadlock. It comes behind the statement that bounds the transaction.
 // lock_timeout is the session's again when all are new, because what the handler waits for is its own matter.
+// xact is the transaction, for TakeBackClaims; empty when none is new.
 func (q *Queries) ClaimEvents(ctx context.Context, arg ClaimEventsParams) (ClaimEventsRow, error) {
 	row := q.db.QueryRow(ctx, claimEvents,
 		arg.EventIds,
@@ -117,7 +120,7 @@ func (q *Queries) ClaimEvents(ctx context.Context, arg ClaimEventsParams) (Claim
 		arg.Fingerprints,
 	)
 	var i ClaimEventsRow
-	err := row.Scan(&i.EventIds, &i.LockTimeout)
+	err := row.Scan(&i.EventIds, &i.LockTimeout, &i.Xact)
 	return i, err
 }
 
@@ -268,4 +271,28 @@ type ReviveClaimsParams struct {
 func (q *Queries) ReviveClaims(ctx context.Context, arg ReviveClaimsParams) error {
 	_, err := q.db.Exec(ctx, reviveClaims, arg.ConsumerGroup, arg.EventIds)
 	return err
+}
+
+const takeBackClaims = `-- name: TakeBackClaims :one
+WITH other AS (
+SELECT COALESCE(pg_catalog.pg_xact_status(CAST($1::pg_catalog.text AS pg_catalog.xid8)) OPERATOR(pg_catalog.=) 'committed', false) AS committed
+), gone AS (
+DELETE FROM onceward.processed_events USING other
+WHERE other.committed AND consumer_group OPERATOR(pg_catalog.=) $2 AND event_id OPERATOR(pg_catalog.=) ANY(CAST($3::pg_catalog.text[] AS pg_catalog.uuid[]))
+)
+SELECT committed::boolean FROM other
+`
+
+type TakeBackClaimsParams struct {
+	Xact          string
+	ConsumerGroup string
+	EventIds      []string
+}
+
+// TakeBackClaims takes claims of another transaction back, if that was committed, and says whether it was.
+func (q *Queries) TakeBackClaims(ctx context.Context, arg TakeBackClaimsParams) (bool, error) {
+	row := q.db.QueryRow(ctx, takeBackClaims, arg.Xact, arg.ConsumerGroup, arg.EventIds)
+	var committed bool
+	err := row.Scan(&committed)
+	return committed, err
 }

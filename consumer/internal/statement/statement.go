@@ -26,15 +26,17 @@ func On(tx pgx.Tx) Queries {
 	return Queries{q, consumerdb.New(planned{tx})}
 }
 
-// Claim inserts claims and returns the ids of those that are new. One has a statement of its
-// own, which spares the server a fifth of a message.
-func (q Queries) Claim(ctx context.Context, claims consumerdb.ClaimEventsParams) (inserted []string, err error) {
-	if len(claims.EventIds) == 1 {
+// Claim inserts claims and returns the ids of those that are new. That of an event which is alone has a
+// statement of its own, which spares the server a fifth of a message. Events that share the transaction
+// get to know which it is.
+func (q Queries) Claim(ctx context.Context, claims consumerdb.ClaimEventsParams, alone bool) (inserted []string,
+	xact string, err error) {
+	if alone && len(claims.EventIds) == 1 {
 		n, err := q.ClaimEvent(ctx, consumerdb.ClaimEventParams{ConsumerGroup: claims.ConsumerGroup,
 			EventID: claims.EventIds[0], EventType: claims.EventTypes[0], Namespace: claims.Namespaces[0],
 			Fingerprint: claims.Fingerprints[0]})
-		return claims.EventIds[:n], err
+		return claims.EventIds[:n], "", err
 	}
 	row, err := q.ClaimEvents(ctx, claims)
-	return strings.FieldsFunc(row.EventIds, func(r rune) bool { return r == ',' }), err
+	return strings.FieldsFunc(row.EventIds, func(r rune) bool { return r == ',' }), row.Xact, err
 }
