@@ -25,7 +25,7 @@ func TestTheFirstHalfDoesNotWaitForTheSecond(t *testing.T) {
 				signed := httptest.NewUnstartedServer(nil)
 				signed.StartTLS()
 				defer signed.Close()
-				client = tls.Client(client, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // G402: a pipe
+				client = tls.Client(client, &tls.Config{InsecureSkipVerify: true})
 				sender = tls.Server(server, &tls.Config{
 					Certificates: signed.TLS.Certificates, SessionTicketsDisabled: true, DynamicRecordSizingDisabled: true,
 				})
