@@ -93,16 +93,20 @@ func TestWhatComesTogetherIsTakenTogether(t *testing.T) {
 		defer r.stop(t)
 		synctest.Wait()
 		r.server.stream(wal(relationMessage(outboxOID, "outbox", outboxColumns()))...)
-		<-time.After(time.Second)
+		<-time.After(3 * time.Second / 2) // between two status updates: each wakes who waits
 		for i := range 100 {
 			for _, m := range wal(transactionOf(pglogrepl.LSN(0x1000+0x100*i), 8, newTestRow(testID, 8, "x"))...) {
 				r.server.backend.Send(&pgproto3.CopyData{Data: m})
 			}
 		}
-		go func() { _ = r.server.backend.Flush() }()
-		batch, err := r.Next(t.Context(), nil)
-		require.NoError(t, err)
-		require.Len(t, batch, 200)
+		taken := make(chan []Item, 1)
+		go func() {
+			batch, _ := r.Next(t.Context(), nil)
+			taken <- batch
+		}()
+		synctest.Wait() // it waits: who comes later takes what there is
+		require.NoError(t, r.server.backend.Flush())
+		require.Len(t, <-taken, 200)
 	})
 }
 
