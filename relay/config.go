@@ -134,11 +134,12 @@ type KafkaConfig struct {
 
 // TransactionConfig bounds one Kafka transaction of exactly-once mode.
 type TransactionConfig struct {
-	// Interval is the longest that an event waits before its transaction is
-	// committed, which takes what the brokers need; one that comes alone is
+	// Interval is the longest that an event waits for its transaction to be
+	// visible, while the brokers take less than a quarter of it for a commit; at least
+	// half an interval lies between two commits. An event that comes alone is
 	// committed at once, but commits begin no sooner than an interval after one
-	// another, unless max_bytes have come. While the relay is behind, a
-	// transaction lasts a quarter of that, up to four intervals. Default 100ms.
+	// another, less what one takes, unless max_bytes have come. While the relay is
+	// behind, a transaction lasts a quarter of that, up to four intervals. Default 100ms.
 	Interval time.Duration `koanf:"interval"`
 	// MaxBytes of events after which a transaction is committed. Default 32MiB.
 	MaxBytes Bytes `koanf:"max_bytes"`

@@ -186,10 +186,11 @@ func (m *exactlyOnce) outlast(ctx context.Context) (context.Context, context.Can
 	return state.Outlast(ctx, m.Grace)
 }
 
-// after returns when the commit behind one begins, at the earliest: an interval after that one began, for
-// events may have waited for it; but however long it took, half of one is left for events.
+// after returns when the commit behind one begins, at the earliest, so that an event that came just behind
+// the begin of that one is visible an interval after it: earlier by what a commit takes, as this one did.
+// However long it took, half an interval is left for events.
 func (m *exactlyOnce) after(began, ended time.Time) time.Time {
-	next := began.Add(m.Interval)
+	next := began.Add(m.Interval - ended.Sub(began))
 	if half := ended.Add(m.Interval / 2); half.After(next) {
 		return half
 	}
