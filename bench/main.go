@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// run measures everything, writes the results and prints the last line.
+// run measures everything, writes the results after each workload and prints the last line.
 func run(ctx context.Context, args []string) error {
 	p, err := parse(args)
 	if err != nil {
@@ -45,17 +45,28 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	b := &bench{plan: p, results: results}
-	err = b.measure(ctx)
-	results.Took = time.Since(results.Began)
-	if err != nil {
-		return err
-	}
-	if err := results.Write(p.out); err != nil {
+	if err := b.ended(b.measure(ctx)); err != nil {
 		return err
 	}
 	say("the results are in %s", filepath.Join(p.out, "results.md"))
 	fmt.Println(results.Line())
 	return nil
+}
+
+// ended leaves what a run that failed has measured, and says so in it.
+func (b *bench) ended(err error) error {
+	if err == nil || len(b.results.Runs) == 0 {
+		return err
+	}
+	b.results.Judged = false
+	b.note("The run ended before its time, and no bar is judged by it: %v", err)
+	return errors.Join(err, b.write())
+}
+
+// write leaves the results that there are.
+func (b *bench) write() error {
+	b.results.Took = time.Since(b.results.Began)
+	return b.results.Write(b.plan.out)
 }
 
 // bench is a run under way.
@@ -79,10 +90,14 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, b.servers.stop(ctx)) }()
 	b.setup()
-	for _, workload := range b.plan.workloads {
+	for i, workload := range b.plan.workloads {
 		began := time.Now()
 		if err := b.workload(ctx, workload); err != nil {
 			return fmt.Errorf("%s: %w", workload, err)
+		}
+		b.results.Ahead = b.plan.workloads[i+1:]
+		if err := b.write(); err != nil {
+			return err
 		}
 		say("%s took %s", workload, time.Since(began).Round(time.Second/10))
 	}

@@ -56,6 +56,9 @@ func (r *Results) Markdown(charts []string) string {
 	for _, note := range r.Notes {
 		p.line("- **%s**", note)
 	}
+	if len(r.Ahead) > 0 {
+		p.line("- **Still to come when this was written: %s**", strings.Join(r.Ahead, ", "))
+	}
 	for _, workload := range r.Workloads() {
 		p.line("\n## %s\n", titles[workload])
 		switch {

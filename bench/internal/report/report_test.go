@@ -145,6 +145,8 @@ func TestThePage(t *testing.T) {
 	page = r.Markdown(nil)
 	require.NotContains(t, page, "## Bars")
 	require.Contains(t, page, "busy with other work")
+	r.Ahead = []string{"steady", "hogs"}
+	require.Contains(t, r.Markdown(nil), "Still to come when this was written: steady, hogs")
 }
 
 func TestChartsAreXML(t *testing.T) {

@@ -18,6 +18,8 @@ type Results struct {
 	Runs  []Run  `json:"runs"`
 	// Notes are what a reader has to know: what was left out and why.
 	Notes []string `json:"notes,omitempty"`
+	// Ahead are the workloads that were still to come when this was written.
+	Ahead []string `json:"ahead,omitempty"`
 	// Judged: this run was long enough to judge bars.
 	Judged bool `json:"judged"`
 }
