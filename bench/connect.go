@@ -27,6 +27,7 @@ type debezium struct {
 
 func (d *debezium) slot() string      { return d.stage.name + "_" + strings.ReplaceAll(d.name, "-", "_") }
 func (d *debezium) sink() *sink.Topic { return d.topic }
+func (d *debezium) warms()            {} // its JVM compiles meanwhile
 func (d *debezium) logFile() string   { return d.stage.path(d.name + ".log") }
 func (d *debezium) file(kind string) string {
 	return d.stage.path(d.name + "." + kind + ".properties")

@@ -60,6 +60,9 @@ func (b *bench) drain(ctx context.Context, l load) (err error) {
 			run, err := b.drainOne(ctx, st, l, name, sides[name])
 			if b.leaveOut(ctx, l.workload, name, err) {
 				names = slices.DeleteFunc(names, func(n string) bool { return n == name })
+				if err := st.drop(ctx, sides[name]); err != nil {
+					return err
+				}
 				continue
 			}
 			if err != nil {
@@ -194,6 +197,9 @@ func (m *measuring) ofReader(s side, events int) (report.Run, error) {
 	return run, nil
 }
 
+// warming is a side that is slow in its first seconds: its first third does not count.
+type warming interface{ warms() }
+
 // ofTopic reads what a side has published since the last time, checks it, and says how fast that
 // came.
 func (m *measuring) ofTopic(ctx context.Context, st *stage, s side) (report.Run, error) {
@@ -201,7 +207,11 @@ func (m *measuring) ofTopic(ctx context.Context, st *stage, s side) (report.Run,
 	if err != nil {
 		return report.Run{}, err
 	}
-	run := m.between(read.Records, read.First, read.Last)
+	records, from := read.Records, read.First
+	if _, ok := s.(warming); ok {
+		records, from = read.Warm()
+	}
+	run := m.between(records, from, read.Last)
 	run.Batch = read.PerBatch()
 	return run, nil
 }

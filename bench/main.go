@@ -19,7 +19,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	var err error
 	if task := os.Getenv(taskVariable); task != "" {
 		err = runTask(ctx, task)
@@ -43,6 +43,9 @@ func run(ctx context.Context, args []string) error {
 		Machine: report.Machine{System: runtime.GOOS + "/" + runtime.GOARCH, Cores: runtime.NumCPU()}}
 	if err := look(ctx, p, results); err != nil {
 		return err
+	}
+	if err := os.MkdirAll(p.out, 0o755); err != nil { //nolint:gosec // G301: results are for everybody
+		return fmt.Errorf("make the folder of the results: %w", err)
 	}
 	b := &bench{plan: p, results: results}
 	if err := b.ended(b.measure(ctx)); err != nil {
@@ -88,7 +91,11 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.servers.stop(ctx)) }()
+	defer func() {
+		if failed := b.servers.stop(ctx); failed != nil {
+			say("the servers did not end as they ought to: %v", failed) // what was measured is measured
+		}
+	}()
 	b.setup()
 	for i, workload := range b.plan.workloads {
 		began := time.Now()

@@ -16,7 +16,7 @@ import (
 )
 
 // polling is what many teams have: a table, and a program that asks it for what is new. The
-// table is in a database of its own, so that no walsender has to read past its log.
+// table is in a database of its own, so that no walsender has to decode its log.
 type polling struct {
 	stage   *stage // of the events that the others read
 	own     *stage
@@ -59,8 +59,17 @@ func (p *polling) catchUp(ctx context.Context, below int) error {
 	if _, err := p.own.pool.Exec(ctx, sql); err != nil {
 		return fmt.Errorf("fill the polled table: %w", err)
 	}
-	_, err := p.own.pool.Exec(ctx, "CHECKPOINT")
-	return err
+	return p.tidy(ctx, "CHECKPOINT")
+}
+
+// tidy has autovacuum find nothing to do beside what is measured next.
+func (p *polling) tidy(ctx context.Context, and ...string) error {
+	for _, sql := range append([]string{"VACUUM (ANALYZE) polled"}, and...) {
+		if _, err := p.own.pool.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("tidy the polled table: %w", err)
+		}
+	}
+	return nil
 }
 
 // write implements writer.
@@ -97,7 +106,7 @@ func (p *polling) finished(ctx context.Context, below int) (bool, error) {
 func (p *polling) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer cancel()
-	return p.process.Stop(ctx, syscall.SIGTERM)
+	return errors.Join(p.process.Stop(ctx, syscall.SIGTERM), p.tidy(ctx))
 }
 
 // The polling publisher's settings.

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"syscall"
 	"time"
 
@@ -76,29 +79,45 @@ func readSlot(ctx context.Context, t task) (s span, err error) {
 		return s, errors.New("read the DSN of the task")
 	}
 	conf.RuntimeParams["replication"] = "database"
+	conf.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend { return pgproto3.NewFrontend(byByte{r}, w) }
 	conn, err := pgconn.ConnectConfig(ctx, conf)
 	if err != nil {
 		return s, fmt.Errorf("connect for replication: %w", err)
 	}
-	defer conn.Close(ctx) //nolint:errcheck // what was read has been confirmed
 	err = pglogrepl.StartReplication(ctx, conn, t.Slot, 0, pglogrepl.StartReplicationOptions{
 		PluginArgs: []string{"proto_version '1'", "publication_names '" + publication + "'", "messages 'true'", "binary 'true'"},
 	})
 	if err != nil {
 		return s, fmt.Errorf("start replication: %w", err)
 	}
-	c := counter{conn: conn, events: t.Events}
+	raw, err := conn.Hijack()
+	if err != nil {
+		return s, fmt.Errorf("take the connection over: %w", err)
+	}
+	defer raw.Conn.Close() //nolint:errcheck // what was read has been confirmed
+	defer context.AfterFunc(ctx, func() { _ = raw.Conn.SetDeadline(time.Unix(1, 0)) })()
+	c := counter{conn: raw.Conn, in: bufio.NewReaderSize(raw.Conn, ceilingBuffer), events: t.Events}
 	for !c.done {
-		if err := c.next(ctx); err != nil {
+		if err := c.next(); err != nil {
 			return s, err
 		}
 	}
-	return c.span, c.confirm(ctx, c.end)
+	return c.span, c.confirm(c.end)
 }
 
-// counter counts the rows of a stream.
+// byByte has who reads from it take no more than it asked for: what comes behind is the counter's.
+type byByte struct{ io.Reader }
+
+func (b byByte) Read(p []byte) (int, error) { return b.Reader.Read(p[:min(len(p), 1)]) }
+
+// ceilingBuffer is how much the ceiling takes at once.
+const ceilingBuffer = 64 << 10
+
+// counter counts the rows of a stream, for as little as that can cost: a message is looked at where it
+// lies, and what it holds is skipped.
 type counter struct {
-	conn   *pgconn.PgConn
+	conn   net.Conn
+	in     *bufio.Reader
 	events int
 	rows   int
 	span   span
@@ -108,23 +127,45 @@ type counter struct {
 }
 
 // next takes one message.
-func (c *counter) next(ctx context.Context) error {
-	message, err := c.conn.ReceiveMessage(ctx)
+func (c *counter) next() error {
+	const (
+		header = 1 + 4              // of a message: its kind and its length, which counts itself
+		xlog   = 1 + 8 + 8 + 8      // of XLogData: its kind, two positions and a time
+		most   = header + xlog + 18 // of a commit: kind, flags, its position and its end
+	)
+	head, err := c.in.Peek(header)
 	if err != nil {
 		return fmt.Errorf("read the stream: %w", err)
 	}
-	data, ok := message.(*pgproto3.CopyData)
-	if !ok {
-		if failed, ok := message.(*pgproto3.ErrorResponse); ok {
-			return pgconn.ErrorResponseToPgError(failed)
+	size := int(binary.BigEndian.Uint32(head[1:])) + 1
+	switch head[0] {
+	case 'd':
+		data, err := c.in.Peek(min(size, most))
+		if err != nil {
+			return fmt.Errorf("read the stream: %w", err)
 		}
-		return nil
+		if err := c.copied(data[header:], xlog); err != nil {
+			return err
+		}
+	case 'E':
+		data, _ := c.in.Peek(min(size, 1<<10)) // the connection ends behind it
+		return fmt.Errorf("the server ended the stream: %q", data[header:])
 	}
-	if data.Data[0] == pglogrepl.PrimaryKeepaliveMessageByteID {
-		return c.confirm(ctx, 1)
+	_, err = c.in.Discard(size)
+	return err
+}
+
+// copied looks at a message of the streaming protocol, what it holds is behind a header.
+func (c *counter) copied(data []byte, header int) error {
+	if data[0] == pglogrepl.PrimaryKeepaliveMessageByteID {
+		return c.confirm(1)
 	}
-	const header = 25 // of XLogData: its type, two positions and a time
-	switch body := data.Data[header:]; body[0] {
+	return c.count(data[header:])
+}
+
+// count looks at a message of pgoutput.
+func (c *counter) count(body []byte) error {
+	switch body[0] {
 	case 'I':
 		if c.rows++; c.rows == 1 {
 			c.span.First = time.Now()
@@ -133,6 +174,9 @@ func (c *counter) next(ctx context.Context) error {
 			c.span.Last = time.Now()
 		}
 	case 'C': // flags, position of the commit, its end
+		if len(body) < 18 {
+			return fmt.Errorf("a commit of %d bytes", len(body))
+		}
 		c.end = pglogrepl.LSN(binary.BigEndian.Uint64(body[10:]))
 		c.done = c.rows >= c.events
 	}
@@ -140,12 +184,19 @@ func (c *counter) next(ctx context.Context) error {
 }
 
 // confirm tells the server how far it may forget, at most once a second before the end.
-func (c *counter) confirm(ctx context.Context, position pglogrepl.LSN) error {
+func (c *counter) confirm(position pglogrepl.LSN) error {
 	if !c.done && time.Since(c.told) < statusEvery {
 		return nil
 	}
 	c.told = time.Now()
-	return pglogrepl.SendStandbyStatusUpdate(ctx, c.conn, pglogrepl.StandbyStatusUpdate{WALWritePosition: position})
+	update := make([]byte, 5+1+8+8+8+8+1) // CopyData of a status: written, flushed, applied, time, no answer
+	update[0], update[5] = 'd', pglogrepl.StandbyStatusUpdateByteID
+	binary.BigEndian.PutUint32(update[1:], uint32(len(update)-1))
+	for _, at := range []int{6, 14, 22} {
+		binary.BigEndian.PutUint64(update[at:], uint64(position))
+	}
+	_, err := c.conn.Write(update)
+	return err
 }
 
 // readItems is the bare reader: what the relay does before it publishes.

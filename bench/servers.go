@@ -207,12 +207,15 @@ func (st *stage) close(ctx context.Context) error {
 		errs = append(errs, t.Remove(ctx))
 	}
 	st.pool.Close()
+	var held error
 	err := until(ctx, "the slots are free", func() (bool, error) {
-		err := st.servers.execute(ctx, fmt.Sprintf(`SELECT pg_catalog.pg_drop_replication_slot(slot_name)
+		held = st.servers.execute(ctx, fmt.Sprintf(`SELECT pg_catalog.pg_drop_replication_slot(slot_name)
 			FROM pg_catalog.pg_replication_slots WHERE database = '%s'`, st.name))
-		return err == nil, nil // a walsender ends a moment after its process
+		return held == nil, nil // a walsender ends a moment after its process
 	})
-	if err == nil {
+	if err != nil {
+		err = errors.Join(err, held)
+	} else {
 		err = st.servers.execute(ctx, fmt.Sprintf("DROP DATABASE %s WITH (FORCE)", st.name))
 	}
 	return errors.Join(append(errs, err)...)

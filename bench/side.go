@@ -97,7 +97,7 @@ func (b *bench) leaveOut(ctx context.Context, workload, name string, err error) 
 	if err == nil || !foreign || ctx.Err() != nil {
 		return false
 	}
-	b.note("%s was left out of %s from here on: %v", name, workload, err)
+	b.note("%s was left out of %s: %v", name, workload, err)
 	return true
 }
 
@@ -106,6 +106,23 @@ func (st *stage) createSlot(ctx context.Context, name string) error {
 	_, err := st.pool.Exec(ctx, "SELECT pg_catalog.pg_create_logical_replication_slot($1, 'pgoutput')", name)
 	if err != nil {
 		return fmt.Errorf("make slot %s: %w", name, err)
+	}
+	return nil
+}
+
+// drop removes the slot of a side that reads no more: the log of all that comes would stay for it.
+func (st *stage) drop(ctx context.Context, s side) error {
+	reader, ok := s.(interface{ slot() string })
+	if !ok {
+		return nil
+	}
+	if err := free(ctx, s); err != nil {
+		return err
+	}
+	_, err := st.pool.Exec(ctx, `SELECT pg_catalog.pg_drop_replication_slot(slot_name)
+		FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, reader.slot())
+	if err != nil {
+		return fmt.Errorf("drop slot %s: %w", reader.slot(), err)
 	}
 	return nil
 }

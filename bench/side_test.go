@@ -16,7 +16,7 @@ import (
 func TestOnlyOthersAreLeftOut(t *testing.T) {
 	b, failed := &bench{results: new(report.Results)}, errors.New("came again")
 	require.True(t, b.leaveOut(t.Context(), report.Single, report.DebeziumTuned, failed))
-	require.Equal(t, []string{"debezium-tuned was left out of single from here on: came again"}, b.results.Notes)
+	require.Equal(t, []string{"debezium-tuned was left out of single: came again"}, b.results.Notes)
 	for _, ours := range []string{report.Ceiling, report.Idempotent, report.ExactlyOnce} {
 		require.False(t, b.leaveOut(t.Context(), report.Single, ours, failed), ours)
 	}

@@ -15,7 +15,7 @@ type Source struct {
 	Topic                                string
 	Offsets                              string // a file
 	// Tuned are settings for speed: larger batches of the connector and of its producer, and
-	// shorter pauses. Without them everything is Debezium's and Kafka's default.
+	// shorter pauses. Without them everything that has to do with speed is Debezium's and Kafka's default.
 	Tuned bool
 }
 
@@ -65,13 +65,14 @@ func (s Source) Connector() string {
 	}
 	if s.Tuned {
 		maps.Copy(p, map[string]string{
-			"max.batch.size":                       "8192",
-			"max.queue.size":                       "32768",
-			"poll.interval.ms":                     "5",
-			"producer.override.linger.ms":          "5",
-			"producer.override.batch.size":         "524288",
-			"producer.override.compression.type":   "lz4",
-			"producer.override.enable.idempotence": "true",
+			"max.batch.size":                                          "8192",
+			"max.queue.size":                                          "32768",
+			"poll.interval.ms":                                        "5",
+			"producer.override.linger.ms":                             "5",
+			"producer.override.batch.size":                            "524288",
+			"producer.override.compression.type":                      "lz4",
+			"producer.override.enable.idempotence":                    "true",
+			"producer.override.max.in.flight.requests.per.connection": "5", // Connect's is 1
 		})
 	}
 	return text(p)

@@ -18,5 +18,6 @@ func TestProperties(t *testing.T) {
 	require.NotContains(t, plain, "linger")
 	s.Tuned = true
 	require.Contains(t, s.Connector(), "producer.override.linger.ms=5\n")
+	require.Contains(t, s.Connector(), "producer.override.max.in.flight.requests.per.connection=5\n")
 	require.Greater(t, strings.Count(s.Connector(), "\n"), strings.Count(plain, "\n"))
 }

@@ -29,8 +29,8 @@ func Median(values []float64) float64 { return Quantile(values, 0.5) }
 type Ratio struct {
 	Pairs  []float64 `json:"pairs"`  // one a round
 	Median float64   `json:"median"` // of the pairs
-	// Low and High bound the median in 95 of 100 draws of as many pairs (bootstrap). With one
-	// pair they are that pair, which says nothing.
+	// Low and High bound the median in 95 of 100 draws of as many pairs (bootstrap). With fewer
+	// than nine pairs they are the median itself.
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
 }
@@ -55,11 +55,16 @@ func Pair(over, under []float64) (Ratio, bool) {
 	return r, true
 }
 
+// enough is of how many values on an interval says something: of three, the luckiest alone would bound it.
+const enough = 9
+
 // Interval bounds the median in 95 of 100 draws of as many values. It draws with a seed of its
-// own, so that the same values give the same interval. Of no value it is not a number.
+// own, so that the same values give the same interval. Of fewer than nine it is the median itself, of none not
+// a number.
 func Interval(values []float64) (low, high float64) {
-	if len(values) == 0 {
-		return math.NaN(), math.NaN()
+	if len(values) < enough {
+		median := Median(values)
+		return median, median
 	}
 	dice := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // G404: a draw of figures needs no secrecy
 	medians, draw := make([]float64, draws), make([]float64, len(values))

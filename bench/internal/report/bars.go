@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/onceward/onceward/bench/internal/numbers"
 )
@@ -75,16 +76,18 @@ func figureOf(workload, side string, figure Figure) func(*Results) (float64, flo
 	}
 }
 
-// peak is the greatest of all rounds: memory has no luck.
+// peak is the greatest of all rounds of all workloads, once there is one of each, or of all curves: memory has
+// no luck.
 func peak(r *Results) (float64, float64, float64) {
-	most := math.NaN()
-	for _, workload := range []string{Single, Bulk, Hogs, Trickle, Steady} {
+	most, seen := 0.0, r.Workloads()
+	for _, workload := range seen {
 		for _, side := range []string{Idempotent, Again, ExactlyOnce} {
-			for _, v := range r.Values(workload, side, Memory) {
-				if math.IsNaN(most) || v > most {
-					most = v
-				}
-			}
+			most = slices.Max(append(r.Values(workload, side, Memory), most))
+		}
+	}
+	for _, workload := range []string{Single, Bulk, Hogs, Trickle, Steady} {
+		if !slices.ContainsFunc(seen, Grows) && !slices.Contains(seen, workload) || most == 0 {
+			return math.NaN(), math.NaN(), math.NaN()
 		}
 	}
 	return most, most, most

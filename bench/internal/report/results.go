@@ -86,17 +86,8 @@ func (r Run) cpu(process string) float64 {
 	return math.NaN()
 }
 
-// Total is what an event cost all that were watched, in microseconds.
-func (r Run) Total() float64 {
-	if len(r.CPU) == 0 {
-		return math.NaN()
-	}
-	sum := 0.0
-	for _, us := range r.CPU {
-		sum += us
-	}
-	return sum
-}
+// Total is what an event cost all three processes, in microseconds; not a number where one was not seen.
+func (r Run) Total() float64 { return r.cpu("side") + r.cpu("backend") + r.cpu("broker") }
 
 // Figure takes one figure out of a run; it is not a number where that was not measured.
 type Figure func(Run) float64
@@ -108,12 +99,23 @@ var (
 	Own    Figure = func(r Run) float64 { return r.cpu("side") }
 	Batch  Figure = func(r Run) float64 { return value(r.Batch) }
 	Memory Figure = func(r Run) float64 { return value(r.Memory) }
-	// RelayAndBroker are the cores that both kept busy.
-	RelayAndBroker Figure = func(r Run) float64 { return r.Cores("side") + r.Cores("broker") }
+	// RelayAndBroker are the cores that both kept busy, of a run at the pace that it was to have.
+	RelayAndBroker Figure = func(r Run) float64 { return r.inTime(r.Cores("side") + r.Cores("broker")) }
 
-	P50 Figure = func(r Run) float64 { return latency(r).P50 }
-	P99 Figure = func(r Run) float64 { return latency(r).P99 }
+	P50 Figure = func(r Run) float64 { return r.inTime(latency(r).P50) }
+	P99 Figure = func(r Run) float64 { return r.inTime(latency(r).P99) }
 )
+
+// paces are how many events a second the workloads have that run at one.
+var paces = map[string]float64{Trickle: 50, Steady: 2000}
+
+// inTime is a figure of a run whose writers kept their pace; otherwise it is none: less is easier.
+func (r Run) inTime(figure float64) float64 {
+	if pace := paces[r.Workload]; pace > 0 && !(r.Rate() >= 0.97*pace) {
+		return math.NaN()
+	}
+	return figure
+}
 
 func value(v *float64) float64 {
 	if v == nil {

@@ -6,7 +6,8 @@ import "fmt"
 // key in order. It goes on from one reading of a topic to the next.
 type Check struct {
 	shape    Shape
-	next     map[int]int // by remainder: the number that comes next
+	next     map[int]int   // by remainder: the number that comes next
+	homes    map[int]int32 // by remainder: the partition of all
 	seen     int
 	problems []string
 }
@@ -15,10 +16,12 @@ type Check struct {
 const maxProblems = 5
 
 // NewCheck returns a check of topics whose first event has number 0.
-func NewCheck(shape Shape) *Check { return &Check{shape: shape, next: make(map[int]int, shape.Keys)} }
+func NewCheck(shape Shape) *Check {
+	return &Check{shape: shape, next: make(map[int]int, shape.Keys), homes: make(map[int]int32, shape.Keys)}
+}
 
 // Record looks at the next record of a partition.
-func (c *Check) Record(key, value []byte) {
+func (c *Check) Record(partition int32, key, value []byte) {
 	c.seen++
 	number, err := Number(value)
 	if err != nil {
@@ -31,7 +34,10 @@ func (c *Check) Record(key, value []byte) {
 	remainder := number % c.shape.Keys
 	want, ok := c.next[remainder]
 	if !ok {
-		want = remainder
+		want, c.homes[remainder] = remainder, partition
+	}
+	if home := c.homes[remainder]; home != partition {
+		c.problem(fmt.Sprintf("event %d of %s is in partition %d, others are in %d", number, key, partition, home))
 	}
 	switch {
 	case number < want:

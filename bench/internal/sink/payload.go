@@ -67,5 +67,11 @@ func Number(payload []byte) (int, error) {
 	if !ok || !found {
 		return 0, fmt.Errorf("read a record: %.60q is no payload of the benchmark", payload)
 	}
+	if len(payload) != len(before)+len(digits)+behind || !bytes.HasSuffix(payload, []byte(parts[len(parts)-1])) {
+		return 0, fmt.Errorf("read a record: the payload with number %s has %d bytes, of %d", digits, len(payload), len(before)+len(digits)+behind)
+	}
 	return strconv.Atoi(string(digits))
 }
+
+// behind is how many bytes stand behind the number.
+var behind = len(Payload(0)) - len(before) - 1

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -32,7 +33,7 @@ func TestPayloadsAreRead(t *testing.T) {
 // records gives a check the events of these numbers.
 func records(c *sink.Check, numbers ...int) {
 	for _, n := range numbers {
-		c.Record([]byte(sink.Usual.Key(n)), sink.Payload(n))
+		c.Record(0, []byte(sink.Usual.Key(n)), sink.Payload(n))
 	}
 }
 
@@ -58,10 +59,17 @@ func TestACheckFindsWhatIsNotAsItWasWritten(t *testing.T) {
 		}
 	}
 	c := sink.NewCheck(sink.Usual)
-	c.Record([]byte("a-9"), sink.Payload(1))
+	c.Record(0, []byte("a-9"), sink.Payload(1))
 	require.ErrorContains(t, c.Complete(1), "event 1 has the key")
 	c = sink.NewCheck(sink.Usual)
-	c.Record([]byte("a-1"), []byte("no payload"))
+	c.Record(0, []byte(sink.Usual.Key(1)), sink.Payload(1))
+	c.Record(1, []byte(sink.Usual.Key(1)), sink.Payload(1+sink.Usual.Keys))
+	require.ErrorContains(t, c.Complete(2), "event 10001 of a-1 is in partition 1, others are in 0")
+	c = sink.NewCheck(sink.Usual)
+	c.Record(0, []byte("a-1"), sink.Payload(1)[:100])
+	require.ErrorContains(t, c.Complete(1), "has 100 bytes, of 3")
+	c = sink.NewCheck(sink.Usual)
+	c.Record(0, []byte("a-1"), []byte("no payload"))
 	require.ErrorContains(t, c.Complete(1), "no payload of the benchmark")
 }
 
@@ -84,7 +92,8 @@ func TestATopicIsReadFromWhereItWasReadBefore(t *testing.T) {
 		require.NoError(t, err)
 		defer client.Close()
 		for n := from; n < to; n++ {
-			require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{Key: []byte(sink.Usual.Key(n)), Value: sink.Payload(n)}).FirstErr())
+			record := &kgo.Record{Key: []byte(sink.Usual.Key(n)), Value: sink.Payload(n), Timestamp: time.UnixMilli(int64(n))}
+			require.NoError(t, client.ProduceSync(t.Context(), record).FirstErr())
 		}
 	}
 	write(0, 20)
@@ -92,7 +101,10 @@ func TestATopicIsReadFromWhereItWasReadBefore(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 20, read.Records)
 	require.Equal(t, 20, read.Batches, "each was sent alone")
-	require.False(t, read.Last.Before(read.First))
+	require.Equal(t, []time.Time{time.UnixMilli(0), time.UnixMilli(19)}, []time.Time{read.First, read.Last})
+	warm, from := read.Warm()
+	require.Equal(t, 14, warm, "the first third is warming up")
+	require.Equal(t, time.UnixMilli(6), from)
 
 	write(20, 25)
 	read, err = topic.Read(t.Context(), 25)

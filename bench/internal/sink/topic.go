@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -144,6 +145,17 @@ type Reading struct {
 	Records     int
 	Batches     int // of records; markers of transactions are none
 	First, Last time.Time
+	appended    []int64 // in milliseconds, of each record
+}
+
+// Warm is the part of it behind the first third: how many records, and from when on.
+func (r Reading) Warm() (records int, from time.Time) {
+	if r.Records < 3 {
+		return r.Records, r.First
+	}
+	at := r.Records / 3
+	slices.Sort(r.appended)
+	return r.Records - at, time.UnixMilli(r.appended[at])
 }
 
 // PerBatch is how many records a batch has in the mean; nil: no batch was read.
@@ -207,8 +219,9 @@ func (t *Topic) take(fetches kgo.Fetches, ends offsets, read *Reading) {
 			read.Batches-- // a marker is a batch of its own
 			continue
 		}
-		t.check.Record(r.Key, r.Value)
+		t.check.Record(r.Partition, r.Key, r.Value)
 		read.Records++
+		read.appended = append(read.appended, r.Timestamp.UnixMilli())
 		if read.First.IsZero() || r.Timestamp.Before(read.First) {
 			read.First = r.Timestamp
 		}
