@@ -28,7 +28,7 @@ func newSocket(conn net.Conn, before func()) *socket {
 	if c, ok := conn.(syscall.Conn); ok {
 		if raw, err := c.SyscallConn(); err == nil {
 			s.raw = raw
-			narrow(raw)
+			narrow(raw, nearTime)
 		}
 	}
 	s.in = bufio.NewReaderSize(intake{s}, inputBytes)

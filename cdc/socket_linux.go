@@ -8,23 +8,28 @@ import (
 )
 
 const (
-	// nearTime is how far a server may be for its window to be narrowed, there and back. A window
-	// of half of nearBuffer is no limit then: it lets 100 MB a second through.
-	nearTime   = 250 * time.Microsecond
-	nearBuffer = 64 << 10 // of which the system makes half
+	// nearTime is how far a server may be for its window to be kept small, there and back: on one machine, or nearly.
+	nearTime = 100 * time.Microsecond
+	// nearWindow is what every connection begins with: no limit so near.
+	nearWindow = 64 << 10
+	// nearBuffer is for what the system has around it: a message of 76 bytes takes a thousand. The
+	// system makes twice as much of it, and may have a lower limit.
+	nearBuffer = 1 << 20
 	// hushBytes is from how much on the process is woken all the same.
 	hushBytes = 1 << 20
 )
 
-// narrow gives a near server a small window. The server sends each message by itself, and what
+// narrow keeps the window of a server small that is near. The server sends each message by itself, and what
 // that costs it is the way through the network's layers, which on one machine ends with waking
 // the reader. While the window is full its messages are put together instead, and
-// go on their way when the reader takes what there is: an event costs the server half.
-func narrow(raw syscall.RawConn) {
+// go on their way when the reader takes what there is: an event costs the server half. The buffer is
+// set as well, because one that the system sizes has it widen the window, too.
+func narrow(raw syscall.RawConn, near time.Duration) {
 	_ = raw.Control(func(fd uintptr) {
 		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-		if err == nil && info.Rtt > 0 && time.Duration(info.Rtt)*time.Microsecond <= nearTime {
-			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, nearBuffer/2)
+		if err == nil && info.Rtt > 0 && time.Duration(info.Rtt)*time.Microsecond <= near {
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, nearBuffer)
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_WINDOW_CLAMP, nearWindow)
 		}
 	})
 }

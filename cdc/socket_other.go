@@ -2,10 +2,15 @@
 
 package cdc
 
-import "syscall"
+import (
+	"syscall"
+	"time"
+)
 
 // What socket_linux.go says of them is a matter of speed only.
 
-func narrow(syscall.RawConn) {}
+const nearTime = 0
+
+func narrow(syscall.RawConn, time.Duration) {}
 
 func hush(syscall.RawConn, bool) {}

@@ -134,9 +134,9 @@ type KafkaConfig struct {
 
 // TransactionConfig bounds one Kafka transaction of exactly-once mode.
 type TransactionConfig struct {
-	// Interval is the longest that an event waits for its transaction to be
-	// visible, while the brokers take less than a quarter of it for a commit; at least
-	// half an interval lies between two commits. An event that comes alone is
+	// Interval is about the longest that an event waits for its transaction to be
+	// visible, where a commit, the database's part included, takes as long as the one before
+	// and less than a quarter of it; at least half an interval lies between two commits. An event that comes alone is
 	// committed at once, but commits begin no sooner than an interval after one
 	// another, less what one takes, unless max_bytes have come. While the relay is
 	// behind, a transaction lasts a quarter of that, up to four intervals. Default 100ms.

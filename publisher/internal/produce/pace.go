@@ -11,8 +11,8 @@ const (
 	// look is to find more: after paceFlowInterval.
 	paceFlow         = 24 << 10
 	paceFlowInterval = 4 * paceInterval
-	// paceLate is by how much of what it is late a flow waits longer, up to paceLateInterval:
-	// large requests cost everybody less, and who catches up sooner is less late.
+	// paceLate is by how much of what it is late a flow waits longer, up to paceLateInterval and as far as it
+	// stays one: large requests cost everybody less, and who catches up sooner is less late.
 	paceLate         = 16
 	paceLateInterval = 16 * paceInterval
 	// paceBytes is how much need not wait for that time.
@@ -35,7 +35,8 @@ func (p *pace) admits(now time.Time, bytes int, more bool, late time.Duration, h
 	case hurried, much, p.gathering && (!more || !early), !early && !more:
 		p.open, p.gathering = now.Add(paceInterval), much && more
 		if bytes >= paceFlow {
-			p.open = now.Add(max(paceFlowInterval, min(late/paceLate, paceLateInterval)))
+			p.open = now.Add(max(paceFlowInterval,
+				min(late/paceLate, paceLateInterval, time.Duration(bytes)*paceFlowInterval/paceFlow)))
 		}
 		return true
 	case !early: // the caller may break its word

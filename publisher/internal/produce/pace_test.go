@@ -40,13 +40,15 @@ func TestPace(t *testing.T) {
 		{2 * time.Hour, 1, true, false, 0, false},
 		{2*time.Hour + paceInterval - 1, 1, true, false, 0, false},
 		{2*time.Hour + paceInterval, 1, true, false, 0, true}, // but not for long
-		{3 * time.Hour, paceFlow, false, false, time.Second / 4, true},
+		{3 * time.Hour, 4 * paceFlow, false, false, time.Second / 4, true},
 		{3*time.Hour + paceFlowInterval + 1, 1, false, false, time.Minute, false}, // it was late by a quarter of a second
 		{3*time.Hour + time.Second/4/paceLate, paceFlow, false, false, time.Minute, true},
-		{4 * time.Hour, paceFlow, false, false, time.Minute, true},
+		{4 * time.Hour, 4 * paceFlow, false, false, time.Minute, true},
 		{4*time.Hour + paceLateInterval - 1, paceBytes - 1, false, false, time.Minute, false},
 		{4*time.Hour + paceLateInterval, 1, false, false, time.Minute, true},
 		{4*time.Hour + paceLateInterval + paceInterval, 1, false, false, time.Minute, true}, // no flow any more
+		{5 * time.Hour, paceFlow, false, false, time.Minute, true}, // late or said to be: as long as it stays a flow
+		{5*time.Hour + paceFlowInterval, 1, false, false, time.Minute, true},
 	} {
 		require.Equal(t, c.want, p.admits(begin.Add(c.after), c.bytes, c.more, c.late, c.hurried), "%+v", c)
 	}
