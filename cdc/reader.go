@@ -268,9 +268,7 @@ func (r *Reader) rest(frontend *pgproto3.Frontend) {
 	r.dry = dry
 	if wait := restInterval - time.Since(r.rested); wait > 0 {
 		r.queue.wake()
-		r.socket.hush(true)
 		time.Sleep(wait)
-		r.socket.hush(false)
 	}
 	r.rested = time.Now()
 }

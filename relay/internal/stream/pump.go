@@ -123,9 +123,8 @@ func (p *Pump) take(ctx context.Context, batch []cdc.Item) error {
 	if fault.Is(fault.Alter) {
 		alter(batch)
 	}
-	now := time.Now()
 	for i := range r.steps {
-		r.steps[i].more, r.steps[i].late = i+1 < len(r.steps), now.Sub(r.steps[i].it.CommitTime)
+		r.steps[i].more = i+1 < len(r.steps)
 		if err := p.deal(ctx, &r.steps[i]); err != nil {
 			return err
 		}
