@@ -152,6 +152,9 @@ func (b *bench) setup() {
 			sink.PayloadBytes, p.events[report.Single], p.events[report.Bulk], bulkTransaction,
 			p.events[report.Hogs], p.events[report.Growth])},
 	)
+	if p.again != p.relay {
+		b.results.Setup = append(b.results.Setup, report.Fact{Name: "again", Value: "another build, " + p.again})
+	}
 	if b.connect != "" {
 		b.results.Setup = append(b.results.Setup, report.Fact{Name: "Debezium", Value: connect.Debezium + " on Kafka Connect " + connect.Kafka})
 	}

@@ -18,6 +18,7 @@ type plan struct {
 	busy      string // auto, yes, no
 	out       string // folder of the results
 	relay     string // the program
+	again     string // that of the side of this name
 	workloads []string
 	only      []string // sides; all when empty
 	rounds    int
@@ -45,6 +46,7 @@ func parse(args []string) (plan, error) {
 	flags.StringVar(&p.busy, "busy", "auto", "yes: the machine has other work, judge costs and batches only; no; auto: look")
 	flags.StringVar(&p.out, "out", "bench/results/last", "folder of the results")
 	flags.StringVar(&p.relay, "relay", "bin/relay", "the relay's program")
+	flags.StringVar(&p.again, "again", "", "program of the side again, to compare another build; empty: the relay's, and the difference is the noise")
 	flags.StringVar(&workloads, "workloads", strings.Join(allWorkloads, ","),
 		"what to measure; growth is all curves, which are "+strings.Join(report.Curves, ","))
 	flags.StringVar(&points, "points", "", "points of every curve, with commas between; empty: the plan's")
@@ -54,6 +56,9 @@ func parse(args []string) (plan, error) {
 	flags.Float64Var(&seconds, "seconds", 0, "length of what runs for a time; 0: the plan's")
 	if err := flags.Parse(args); err != nil {
 		return plan{}, err
+	}
+	if p.again == "" {
+		p.again = p.relay
 	}
 	p.size()
 	p.workloads = words(workloads)

@@ -20,6 +20,15 @@ func TestFlags(t *testing.T) {
 	require.Equal(t, 2000, p.events[report.Hogs])
 	require.Equal(t, 500*time.Millisecond, p.pace)
 	require.False(t, p.hasDebezium())
+	require.Equal(t, "bin/relay", p.again)
+	p, err = parse([]string{"-again", "old/relay"})
+	require.NoError(t, err)
+	b := bench{plan: p}
+	for side, binary := range map[string]string{report.Idempotent: "bin/relay", report.ExactlyOnce: "bin/relay", report.Again: "old/relay"} {
+		s, err := b.side(nil, side)
+		require.NoError(t, err)
+		require.Equal(t, binary, s.(*relay).binary, side)
+	}
 	for want, args := range map[string][]string{
 		`"x" is no flag`:        {"x"},
 		`"slow" is none`:        {"-workloads", "slow"},

@@ -55,7 +55,9 @@ func (b *bench) side(st *stage, name string) (side, error) {
 	switch name {
 	case report.Ceiling, report.Reader:
 		return &reader{stage: st, name: name}, nil
-	case report.Idempotent, report.Again, report.ExactlyOnce:
+	case report.Again:
+		return &relay{stage: st, name: name, binary: b.plan.again}, nil
+	case report.Idempotent, report.ExactlyOnce:
 		return &relay{stage: st, name: name, binary: b.plan.relay}, nil
 	case report.Polling:
 		return &polling{stage: st}, nil
