@@ -48,7 +48,6 @@ func (r *Results) Line() string {
 		}
 		return math.NaN()
 	}
-	memory, _, _ := peak(r)
 	figures := []struct {
 		name string
 		v    float64
@@ -61,7 +60,7 @@ func (r *Results) Line() string {
 		{"p99_ms", r.Median(Trickle, Idempotent, P99)},
 		{"p99_2000_ms", r.Median(Steady, Idempotent, P99)},
 		{"cpu_us", r.Median(Single, Idempotent, Own)},
-		{"rss_mib", memory},
+		{"rss_mib", peak(r)},
 	}
 	words := []string{"bench:"}
 	for _, f := range figures {

@@ -99,11 +99,11 @@ var (
 	Own    Figure = func(r Run) float64 { return r.cpu("side") }
 	Batch  Figure = func(r Run) float64 { return value(r.Batch) }
 	Memory Figure = func(r Run) float64 { return value(r.Memory) }
-	// RelayAndBroker are the cores that both kept busy, of a run at the pace that it was to have.
-	RelayAndBroker Figure = func(r Run) float64 { return r.inTime(r.Cores("side") + r.Cores("broker")) }
+	// RelayAndBroker are the cores that both kept busy.
+	RelayAndBroker Figure = func(r Run) float64 { return r.Cores("side") + r.Cores("broker") }
 
-	P50 Figure = func(r Run) float64 { return r.inTime(latency(r).P50) }
-	P99 Figure = func(r Run) float64 { return r.inTime(latency(r).P99) }
+	P50 Figure = func(r Run) float64 { return latency(r).P50 }
+	P99 Figure = func(r Run) float64 { return latency(r).P99 }
 )
 
 // paces are how many events a second the workloads have that run at one.
