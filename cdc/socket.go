@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"sync/atomic"
+	"syscall"
 )
 
 // inputBytes is how much is taken from a connection at once.
@@ -15,6 +16,7 @@ const inputBytes = 64 << 10
 // has come of them is known here only. Reads are one goroutine's at a time, the rest is for any.
 type socket struct {
 	net.Conn
+	raw    syscall.RawConn // nil where the server is not near
 	in     *bufio.Reader
 	before func()        // is called before what may have to wait; from a goroutine of pgx, too
 	left   atomic.Int64  // bytes that were taken and not read
@@ -23,6 +25,11 @@ type socket struct {
 
 func newSocket(conn net.Conn, before func()) *socket {
 	s := &socket{Conn: conn, before: before}
+	if c, ok := conn.(syscall.Conn); ok && near(conn.RemoteAddr().Network(), conn.RemoteAddr().String()) {
+		if raw, err := c.SyscallConn(); err == nil {
+			s.raw = raw
+		}
+	}
 	s.in = bufio.NewReaderSize(intake{s}, inputBytes)
 	return s
 }
@@ -45,6 +52,13 @@ func (i intake) Read(p []byte) (int, error) {
 		i.dry.Add(1)
 	}
 	return n, err
+}
+
+// hush has the system not wake this process for what comes of a near server, or wake it again.
+func (s *socket) hush(yes bool) {
+	if s.raw != nil {
+		hush(s.raw, yes)
+	}
 }
 
 // socketOf returns the socket of a connection that was dialed as one.

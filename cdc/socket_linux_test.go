@@ -1,0 +1,56 @@
+package cdc
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// A near server has a small buffer, whose system says so when it connects; and what comes while the reader
+// rests is there after it, also for who waits already.
+func TestSocketOfANearServer(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	conn, err := dialStream(t.Context(), "tcp", listener.Addr().String())
+	require.NoError(t, err)
+	far, err := listener.Accept()
+	require.NoError(t, err)
+	client := newSocket(conn, func() {})
+	defer func() {
+		require.NoError(t, client.Close())
+		require.NoError(t, far.Close())
+		require.NoError(t, listener.Close())
+	}()
+	option := func(name int) (value int) {
+		require.NoError(t, client.raw.Control(func(fd uintptr) {
+			value, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, name)
+		}))
+		require.NoError(t, err)
+		return value
+	}
+	require.Equal(t, 2*nearBuffer, option(unix.SO_RCVBUF))
+
+	require.NoError(t, client.SetReadDeadline(time.Now().Add(time.Minute)))
+	got := make(chan error)
+	read := func() { _, err := io.ReadFull(client, make([]byte, 5)); got <- err }
+	for range 100 {
+		client.hush(true)
+		require.GreaterOrEqual(t, option(unix.SO_RCVLOWAT), nearBuffer)
+		go read()
+		_, err = far.Write([]byte("hello"))
+		require.NoError(t, err)
+		client.hush(false)
+		require.Equal(t, 1, option(unix.SO_RCVLOWAT))
+		require.NoError(t, <-got)
+	}
+
+	const all = 10 << 20 // far more than the buffer
+	go func() { _, err := far.Write(make([]byte, all)); got <- err }()
+	_, err = io.CopyN(io.Discard, client, all)
+	require.NoError(t, err)
+	require.NoError(t, <-got)
+}
