@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/IBM/sarama"
@@ -33,7 +34,10 @@ type Event struct {
 	RepairID uuid.UUID
 	// More: another event is published at once. It need not wait for that one alone; where none
 	// comes it leaves some milliseconds later.
-	More  bool
+	More bool
+	// Late is how long ago it was committed. The longer, the longer it may wait for others, up to
+	// a 16th of that and some 30 milliseconds.
+	Late  time.Duration
 	Again bool // refused before; the limit of its topic may have been raised just now, and is asked first
 }
 
@@ -91,7 +95,7 @@ func (p *pendings) put(r *pending) {
 // retention, as the event time of a replay may be.
 func (r *pending) fill(ev Event, style string) error {
 	row := ev.Row
-	r.Owner, r.tag, r.id, r.More = r, ev.Tag, row.ID, ev.More
+	r.Owner, r.tag, r.id, r.More, r.Late = r, ev.Tag, row.ID, ev.More, ev.Late
 	r.Kafka.Key, r.Kafka.Value = row.AggregateID, row.Payload // no payload: a tombstone
 	if r.Kafka.Key == nil {
 		r.Kafka.Key = []byte{} // the empty key is a key; nil would have no order

@@ -14,9 +14,10 @@ type intake struct {
 	first, last *Record
 	bytes       int
 	producer    Producer
-	more        bool // something comes together with the last
-	awaited     bool // the loop comes by itself, unless it becomes too much
-	gathered    bool // or what came together is there
+	more        bool          // something comes together with the last
+	late        time.Duration // of the last
+	awaited     bool          // the loop comes by itself, unless it becomes too much
+	gathered    bool          // or what came together is there
 }
 
 func newIntake() *intake { return &intake{wake: make(chan struct{}, 1)} }
@@ -32,7 +33,7 @@ func (in *intake) put(r *Record) {
 	}
 	in.last = r
 	in.bytes += r.Bytes
-	in.more = r.More
+	in.more, in.late = r.More, r.Late
 	wake := empty && !in.awaited || in.gathered && !in.more || before < paceBytes && in.bytes >= paceBytes
 	in.mu.Unlock()
 	if wake {
@@ -60,7 +61,7 @@ func (in *intake) become(p Producer) {
 func (in *intake) take(now time.Time, pace *pace, hurried bool) (first *Record, p Producer, later bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.awaited = in.first != nil && !pace.admits(now, in.bytes, in.more, hurried)
+	in.awaited = in.first != nil && !pace.admits(now, in.bytes, in.more, in.late, hurried)
 	in.gathered = in.awaited && pace.gathering
 	if in.awaited {
 		return nil, in.producer, true

@@ -15,32 +15,42 @@ func TestPace(t *testing.T) {
 		bytes   int
 		more    bool
 		hurried bool
+		late    time.Duration
 		want    bool
 	}{
-		{0, 1, false, false, true}, // after a silence, at once
-		{1, 1, false, false, false},
-		{paceInterval - 1, paceBytes - 1, false, false, false},
-		{paceInterval, paceFlow - 1, false, false, true},
-		{2*paceInterval - 1, paceFlow, false, false, false},
-		{2 * paceInterval, paceFlow, false, false, true},
-		{2*paceInterval + paceFlowInterval - 1, paceBytes - 1, false, false, false}, // a flow
-		{2*paceInterval + paceFlowInterval, 1, false, false, true},
-		{time.Minute, 1, false, false, true},
-		{time.Minute + 1, paceBytes, true, false, true}, // so much does not wait
-		{time.Minute + 1, 1, true, false, false},
-		{time.Minute + 2, 2, false, false, true}, // nor does the end of what that is a part of
-		{time.Minute + 2, 1, false, false, false},
-		{time.Minute + 2, 1, true, true, true}, // nor what somebody waits for
-		{time.Minute + paceInterval, 1, false, false, false},
-		{time.Hour, 1, true, false, false}, // what comes with it is waited for
-		{time.Hour + 1, 2, true, false, false},
-		{time.Hour + 2, 3, false, false, true},
-		{time.Hour + 3, 1, false, false, false},
-		{2 * time.Hour, 1, true, false, false},
-		{2*time.Hour + paceInterval - 1, 1, true, false, false},
-		{2*time.Hour + paceInterval, 1, true, false, true}, // but not for long
+		{0, 1, false, false, 0, true}, // after a silence, at once
+		{1, 1, false, false, 0, false},
+		{paceInterval - 1, paceBytes - 1, false, false, 0, false},
+		{paceInterval, paceFlow - 1, false, false, 0, true},
+		{2*paceInterval - 1, paceFlow, false, false, 0, false},
+		{2 * paceInterval, paceFlow, false, false, 0, true},
+		{2*paceInterval + paceFlowInterval - 1, paceBytes - 1, false, false, 0, false}, // a flow
+		{2*paceInterval + paceFlowInterval, 1, false, false, 0, true},
+		{time.Minute, 1, false, false, 0, true},
+		{time.Minute + 1, paceBytes, true, false, 0, true}, // so much does not wait
+		{time.Minute + 1, 1, true, false, 0, false},
+		{time.Minute + 2, 2, false, false, 0, true}, // nor does the end of what that is a part of
+		{time.Minute + 2, 1, false, false, 0, false},
+		{time.Minute + 2, 1, true, true, 0, true}, // nor what somebody waits for
+		{time.Minute + paceInterval, 1, false, false, 0, false},
+		{time.Hour, 1, true, false, 0, false}, // what comes with it is waited for
+		{time.Hour + 1, 2, true, false, 0, false},
+		{time.Hour + 2, 3, false, false, 0, true},
+		{time.Hour + 3, 1, false, false, 0, false},
+		{2 * time.Hour, 1, true, false, 0, false},
+		{2*time.Hour + paceInterval - 1, 1, true, false, 0, false},
+		{2*time.Hour + paceInterval, 1, true, false, 0, true}, // but not for long
+		{3 * time.Hour, 4 * paceFlow, false, false, time.Second / 4, true},
+		{3*time.Hour + paceFlowInterval + 1, 1, false, false, time.Minute, false}, // it was late by a quarter of a second
+		{3*time.Hour + time.Second/4/paceLate, paceFlow, false, false, time.Minute, true},
+		{4 * time.Hour, 4 * paceFlow, false, false, time.Minute, true},
+		{4*time.Hour + paceLateInterval - 1, paceBytes - 1, false, false, time.Minute, false},
+		{4*time.Hour + paceLateInterval, 1, false, false, time.Minute, true},
+		{4*time.Hour + paceLateInterval + paceInterval, 1, false, false, time.Minute, true}, // no flow any more
+		{5 * time.Hour, paceFlow, false, false, time.Minute, true},                          // late or said to be: as long as it stays a flow
+		{5*time.Hour + paceFlowInterval, 1, false, false, time.Minute, true},
 	} {
-		require.Equal(t, c.want, p.admits(begin.Add(c.after), c.bytes, c.more, c.hurried), "%+v", c)
+		require.Equal(t, c.want, p.admits(begin.Add(c.after), c.bytes, c.more, c.late, c.hurried), "%+v", c)
 	}
 }
 

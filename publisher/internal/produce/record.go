@@ -2,6 +2,7 @@ package produce
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/IBM/sarama"
 )
@@ -14,11 +15,12 @@ type Record struct {
 	Kafka     sarama.Record
 	Topic     *Topic
 	Partition int32
-	Bytes     int   // that it takes in a batch, at most
-	Cost      int64 // bytes of memory that it takes
-	Alone     bool  // it shares a batch with no other
-	More      bool  // another one is put at once
-	Owner     any   // whose it is
+	Bytes     int           // that it takes in a batch, at most
+	Cost      int64         // bytes of memory that it takes
+	Alone     bool          // it shares a batch with no other
+	More      bool          // another one is put at once
+	Late      time.Duration // already
+	Owner     any           // whose it is
 
 	next *Record // in whatever chain it is
 }

@@ -65,7 +65,9 @@ func (o *output) event(s *step) publisher.Event {
 	if s.at.Commit != o.commit || o.position == "" {
 		o.commit, o.position = s.at.Commit, positionText(s.at.Commit)
 	}
-	ev := publisher.Event{Row: s.it.Row, Tag: s.tag, Position: o.position, RepairID: s.repair, More: s.more}
+	ev := publisher.Event{
+		Row: s.it.Row, Tag: s.tag, Position: o.position, RepairID: s.repair, More: s.more, Late: s.late,
+	}
 	if r := s.it.Replay; r != nil {
 		ev.Topic = r.Topic
 		ev.Replay = &record.Replay{ID: r.ID, Mode: record.ReplayMode(r.Mode), Group: r.Group}

@@ -123,8 +123,9 @@ func (p *Pump) take(ctx context.Context, batch []cdc.Item) error {
 	if fault.Is(fault.Alter) {
 		alter(batch)
 	}
+	now := time.Now()
 	for i := range r.steps {
-		r.steps[i].more = i+1 < len(r.steps)
+		r.steps[i].more, r.steps[i].late = i+1 < len(r.steps), now.Sub(r.steps[i].it.CommitTime)
 		if err := p.deal(ctx, &r.steps[i]); err != nil {
 			return err
 		}

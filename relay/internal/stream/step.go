@@ -1,6 +1,8 @@
 package stream
 
 import (
+	"time"
+
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/cdc"
@@ -14,9 +16,10 @@ type step struct {
 	at  ledger.Place // letter counts those of a retry that are out
 	tag uint64       // in the ledger
 
-	more     bool // another step comes at once
-	again    bool // a control that had acted when the session began
-	released bool // it waited, and is read back from the table
+	more     bool          // another step comes at once
+	late     time.Duration // since its commit
+	again    bool          // a control that had acted when the session began
+	released bool          // it waited, and is read back from the table
 
 	release   *retry      // of a control that has acted
 	letter    ledger.Lane // of a retry of one letter: what that letter waits behind
