@@ -17,6 +17,7 @@ const inputBytes = 64 << 10
 type socket struct {
 	net.Conn
 	raw    syscall.RawConn // nil where the server is not near
+	full   int             // a read of so much may have left more
 	in     *bufio.Reader
 	before func()        // is called before what may have to wait; from a goroutine of pgx, too
 	left   atomic.Int64  // bytes that were taken and not read
@@ -24,10 +25,10 @@ type socket struct {
 }
 
 func newSocket(conn net.Conn, before func()) *socket {
-	s := &socket{Conn: conn, before: before}
+	s := &socket{Conn: conn, before: before, full: inputBytes}
 	if c, ok := conn.(syscall.Conn); ok && near(conn.RemoteAddr().Network(), conn.RemoteAddr().String()) {
 		if raw, err := c.SyscallConn(); err == nil {
-			s.raw = raw
+			s.raw, s.full = raw, nearFull
 		}
 	}
 	s.in = bufio.NewReaderSize(intake{s}, inputBytes)
@@ -48,7 +49,7 @@ type intake struct{ *socket }
 func (i intake) Read(p []byte) (int, error) {
 	i.before()
 	n, err := i.Conn.Read(p)
-	if n < len(p) {
+	if n < min(len(p), i.full) {
 		i.dry.Add(1)
 	}
 	return n, err

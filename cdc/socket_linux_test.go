@@ -33,6 +33,7 @@ func TestSocketOfANearServer(t *testing.T) {
 		return value
 	}
 	require.Equal(t, 2*nearBuffer, option(unix.SO_RCVBUF))
+	require.Equal(t, nearFull, client.full)
 
 	require.NoError(t, client.SetReadDeadline(time.Now().Add(time.Minute)))
 	got := make(chan error)
@@ -53,4 +54,25 @@ func TestSocketOfANearServer(t *testing.T) {
 	_, err = io.CopyN(io.Discard, client, all)
 	require.NoError(t, err)
 	require.NoError(t, <-got)
+}
+
+// What the buffer holds of a near server is less than is taken at once: a read of a good part of it is no sign that the
+// server had no more. Who rests then, as TLS lets it behind each of the server's messages, gets a buffer each 4 ms.
+func TestAReadOfANearServerThatLeavesMore(t *testing.T) {
+	near, far := net.Pipe()
+	s := newSocket(near, func() {})
+	read := func(came int) uint64 {
+		go func() { _, _ = far.Write(make([]byte, came)) }()
+		before := s.dry.Load()
+		_, err := io.ReadFull(s, make([]byte, came))
+		require.NoError(t, err)
+		return s.dry.Load() - before
+	}
+	require.EqualValues(t, 1, read(inputBytes/2))
+	require.EqualValues(t, 0, read(inputBytes))
+	s.full = nearFull
+	require.EqualValues(t, 0, read(nearFull))
+	require.EqualValues(t, 1, read(nearFull-1))
+	require.NoError(t, near.Close())
+	require.NoError(t, far.Close())
 }
