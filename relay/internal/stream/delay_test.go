@@ -65,6 +65,7 @@ func TestALetterCountsOnceItIsPublished(t *testing.T) {
 		for _, p := range []*Pump{testPump(sink), transactional} {
 			sink.answer = nil
 			control, released := retryOf(letterOf(0, true))
+			control.CommitTime = time.Unix(1, 0) // an operator's, and no event's
 			p.letters.store = &fakeLetters{letters: map[uuid.UUID]letters.Dead{}, acted: func(*cdc.Control) pages { return released }}
 			took := make(chan error, 1)
 			go func() { took <- p.take(t.Context(), []cdc.Item{control, commitAt(300)}) }()
@@ -76,6 +77,9 @@ func TestALetterCountsOnceItIsPublished(t *testing.T) {
 			require.NoError(t, <-took)
 			require.NoError(t, p.Flush(t.Context()))
 			require.Equal(t, 1, tallyOf(p).letters)
+			for _, since := range tallyOf(p).commits {
+				require.Zero(t, since)
+			}
 		}
 	})
 }

@@ -63,12 +63,12 @@ func (m *exactlyOnce) lasts(since time.Time) time.Duration {
 func (m *exactlyOnce) handed(s *step) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.oldest.IsZero() {
-		m.oldest = s.it.CommitTime
-	}
 	m.open++
 	if s.tag == noTag {
 		return nil
+	}
+	if m.oldest.IsZero() {
+		m.oldest = s.it.CommitTime
 	}
 	m.events++
 	return m.close(s.tag, ledger.Acknowledged)
