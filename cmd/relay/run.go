@@ -75,7 +75,7 @@ func endCode(r *relay.Relay, err error) string {
 
 // besideQueues is what the relay needs beside the two queues: code, the
 // producer's buffers, the decoder.
-const besideQueues = 32 << 20
+const besideQueues = 26 << 20
 
 // boundMemory makes the garbage collector work harder before the process grows
 // beyond what the configured queues need (the one that is read into, and what is
