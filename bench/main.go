@@ -39,7 +39,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	results := &report.Results{Began: time.Now(), Judged: !p.quick,
+	results := &report.Results{Began: time.Now(), Judged: !p.quick && !p.resized,
 		Machine: report.Machine{System: runtime.GOOS + "/" + runtime.GOARCH, Cores: runtime.NumCPU()}}
 	if err := look(ctx, p, results); err != nil {
 		return err
@@ -153,6 +153,7 @@ func (b *bench) setup() {
 			p.events[report.Hogs], p.events[report.Growth])},
 	)
 	if p.again != p.relay {
+		b.results.Another = p.again
 		b.results.Setup = append(b.results.Setup, report.Fact{Name: "again", Value: "another build, " + p.again})
 	}
 	if b.connect != "" {

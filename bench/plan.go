@@ -27,6 +27,7 @@ type plan struct {
 	paces     int              // rounds of them
 	calls     time.Duration    // length of each side of enqueue and consume in a round
 	points    map[string][]int // of the curves
+	resized   bool             // by flags: no bar is judged
 }
 
 // allWorkloads in their order, but for the curves, which take hours.
@@ -51,9 +52,9 @@ func parse(args []string) (plan, error) {
 		"what to measure; growth is all curves, which are "+strings.Join(report.Curves, ","))
 	flags.StringVar(&points, "points", "", "points of every curve, with commas between; empty: the plan's")
 	flags.StringVar(&sides, "sides", "", "only these of the sides, with commas between; empty: all")
-	flags.IntVar(&events, "events", 0, "size of every backlog; 0: the plan's")
-	flags.IntVar(&rounds, "rounds", 0, "rounds of every workload; 0: the plan's")
-	flags.Float64Var(&seconds, "seconds", 0, "length of what runs for a time; 0: the plan's")
+	flags.IntVar(&events, "events", 0, "size of every backlog; 0: the plan's, and only with that bars are judged")
+	flags.IntVar(&rounds, "rounds", 0, "rounds of every workload; 0: likewise")
+	flags.Float64Var(&seconds, "seconds", 0, "length of what runs for a time; 0: likewise")
 	if err := flags.Parse(args); err != nil {
 		return plan{}, err
 	}
@@ -61,6 +62,7 @@ func parse(args []string) (plan, error) {
 		p.again = p.relay
 	}
 	p.size()
+	p.resized = events > 0 || rounds > 0 || seconds > 0
 	p.workloads = words(workloads)
 	if at := slices.Index(p.workloads, report.Growth); at >= 0 {
 		p.workloads = slices.Replace(p.workloads, at, at+1, report.Curves...)
@@ -83,7 +85,7 @@ func parse(args []string) (plan, error) {
 
 // size sets what the flags may change.
 func (p *plan) size() {
-	p.rounds, p.paces, p.pace, p.calls = 9, 3, time.Minute, 5*time.Second
+	p.rounds, p.paces, p.pace, p.calls = 9, 9, 20*time.Second, 5*time.Second
 	p.events = map[string]int{
 		report.Single: 750_000, report.Bulk: 1_500_000, report.Hogs: 300_000, report.Growth: 1_000_000,
 	}

@@ -20,9 +20,11 @@ func TestFlags(t *testing.T) {
 	require.Equal(t, 2000, p.events[report.Hogs])
 	require.Equal(t, 500*time.Millisecond, p.pace)
 	require.False(t, p.hasDebezium())
+	require.True(t, p.resized)
 	require.Equal(t, "bin/relay", p.again)
 	p, err = parse([]string{"-again", "old/relay"})
 	require.NoError(t, err)
+	require.False(t, p.resized)
 	b := bench{plan: p}
 	for side, binary := range map[string]string{report.Idempotent: "bin/relay", report.ExactlyOnce: "bin/relay", report.Again: "old/relay"} {
 		s, err := b.side(nil, side)

@@ -40,10 +40,13 @@ func Bars() []Bar {
 		{What: "drain, bulk: exactly-once / idempotent", Measure: ratioOf(Bulk, ExactlyOnce, Idempotent), Least: 0.9},
 		{What: "relay CPU, single, µs an event", Measure: figureOf(Single, Idempotent, Own), Most: 9, Steady: true},
 		{What: "relay CPU, bulk, µs an event", Measure: figureOf(Bulk, Idempotent, Own), Most: 7, Steady: true},
+		{What: "relay CPU, single: relay / reader", Measure: ratioIn(Single, Idempotent, Reader, Own), Most: 2.5, Steady: true},
 		{What: "beside eight hogs: records a batch", Measure: figureOf(Hogs, Idempotent, Batch), Least: 100, Steady: true},
 		{What: "beside eight hogs: CPU of relay, backend and broker, µs an event", Measure: figureOf(Hogs, Idempotent, Total), Most: 40, Steady: true},
 		{What: "trickle: p50, ms", Measure: figureOf(Trickle, Idempotent, P50), Most: 2.5},
 		{What: "trickle: p99, ms", Measure: figureOf(Trickle, Idempotent, P99), Most: 6},
+		{What: "trickle: p99 / Debezium tuned", Measure: ratioIn(Trickle, Idempotent, DebeziumTuned, P99), Most: 0.2},
+		{What: "trickle: p99 / Debezium default", Measure: ratioIn(Trickle, Idempotent, DebeziumDefault, P99), Most: 0.02},
 		{What: "2,000/s, idempotent: p50, ms", Measure: figureOf(Steady, Idempotent, P50), Most: 5},
 		{What: "2,000/s, idempotent: p99, ms", Measure: figureOf(Steady, Idempotent, P99), Most: 20},
 		{What: "2,000/s, idempotent: CPU of relay and broker, cores", Measure: figureOf(Steady, Idempotent, RelayAndBroker), Most: 0.35},
@@ -53,13 +56,18 @@ func Bars() []Bar {
 		{What: "Enqueue: time / bare INSERT", Measure: ratioOf(Enqueue, Insert, EnqueueOne), Most: 1.1},
 		{What: "EnqueueMany of 100: events/s / Enqueue", Measure: ratioOf(Enqueue, EnqueueMany, EnqueueOne), Least: 10},
 		{What: "consumer, one by one / bare SQL", Measure: ratioOf(Consume, Tx, SQL), Least: 0.8},
+		{What: "consumer, Batch of 100 / one by one", Measure: ratioOf(Consume, BatchOf, Tx), Least: 8},
 		{What: "consumer, Batch of 100 / bare SQL", Measure: ratioOf(Consume, BatchOf, SQLBatch), Least: 0.9},
 	}
 }
 
 func ratioOf(workload, over, under string) func(*Results) (float64, float64, float64) {
+	return ratioIn(workload, over, under, Rate)
+}
+
+func ratioIn(workload, over, under string, figure Figure) func(*Results) (float64, float64, float64) {
 	return func(r *Results) (float64, float64, float64) {
-		found, ok := r.Ratio(workload, over, under, Rate)
+		found, ok := r.Ratio(workload, over, under, func(run Run) float64 { return run.inTime(figure(run)) })
 		if !ok {
 			return math.NaN(), math.NaN(), math.NaN()
 		}
@@ -92,6 +100,9 @@ func peak(r *Results) float64 {
 	var all []float64
 	for _, workload := range r.Workloads() {
 		for _, side := range []string{Idempotent, Again, ExactlyOnce} {
+			if side == Again && r.Another != "" {
+				continue
+			}
 			all = append(all, r.Values(workload, side, Memory)...)
 		}
 	}

@@ -141,6 +141,19 @@ func TestWhatMeetsNoBar(t *testing.T) {
 	require.Contains(t, r.Line(), "rss_mib=87.0")
 }
 
+// What another build has is no figure of this one.
+func TestAnotherBuild(t *testing.T) {
+	r := full()
+	again := drained(report.Single, report.Again, 0, 1000)
+	again.Memory = new(200.0)
+	r.Runs = append(r.Runs, again)
+	require.Contains(t, r.Line(), "rss_mib=200")
+	require.Contains(t, r.Markdown(nil), "the control")
+	r.Another = "old/relay"
+	require.NotContains(t, r.Line(), "rss_mib=200")
+	require.Contains(t, r.Markdown(nil), "again was old/relay")
+}
+
 // One good round is luck.
 func TestOneGoodRoundMeetsNoBar(t *testing.T) {
 	r := new(report.Results)

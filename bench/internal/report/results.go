@@ -22,6 +22,8 @@ type Results struct {
 	Ahead []string `json:"ahead,omitempty"`
 	// Judged: this run was long enough to judge bars.
 	Judged bool `json:"judged"`
+	// Another is the program that the side again was, where that was another build.
+	Another string `json:"another,omitempty"`
 }
 
 // Machine is where it ran.
