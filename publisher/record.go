@@ -35,8 +35,8 @@ type Event struct {
 	// More: another event is published at once. It need not wait for that one alone; where none
 	// comes it leaves some milliseconds later.
 	More bool
-	// Late is how long ago it was committed. The longer, the longer it may wait for others, up to
-	// a 16th of that and some 30 milliseconds.
+	// Late is how long ago it was committed. The longer, the longer what comes behind it in a flow may
+	// wait for others: up to a 16th of that, and to 32 milliseconds. By two machines' clocks, where it is.
 	Late  time.Duration
 	Again bool // refused before; the limit of its topic may have been raised just now, and is asked first
 }

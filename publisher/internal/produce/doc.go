@@ -23,10 +23,10 @@
 // # Pace
 //
 // What comes after a silence leaves at once, and with it what comes together with it
-// ([Record].More). Else what has come is looked at every 2 ms, every 8 ms where it is a flow, so
-// that a broker gets about one request in that time, with all that waits for its partitions;
-// 512 KiB do not wait, nor does what somebody waits for. Each broker has one request at a time:
-// what comes meanwhile grows into the next one.
+// ([Record].More). Else what has come is looked at every 2 ms, every 8 ms where it is a flow, up to
+// every 32 ms while it is late ([Record].Late), so that a broker gets about one request in that time,
+// with all that waits for its partitions; 512 KiB do not wait, nor does what somebody waits for. Each
+// broker has one request at a time: what comes meanwhile grows into the next one.
 //
 // # Who owns what
 //
