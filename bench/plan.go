@@ -125,6 +125,8 @@ func (p *plan) check(rest []string) error {
 	for _, w := range p.workloads {
 		if !slices.Contains(allWorkloads, w) && !report.Grows(w) {
 			errs = append(errs, fmt.Errorf("-workloads: %q is none; want some of %s", w, strings.Join(append(allWorkloads, report.Growth), ",")))
+		} else if len(p.sides(w)) == 0 {
+			errs = append(errs, fmt.Errorf("-sides: %s has only %s", w, strings.Join(p.planned(w), ",")))
 		}
 	}
 	known := p.everySide()

@@ -35,6 +35,7 @@ func TestFlags(t *testing.T) {
 		`"x" is no flag`:        {"x"},
 		`"slow" is none`:        {"-workloads", "slow"},
 		`"kafka" is none`:       {"-sides", "kafka"},
+		`steady has only idemp`: {"-sides", "reader", "-workloads", "single,steady"},
 		`-busy is "perhaps"`:    {"-busy", "perhaps"},
 		`"many" is no whole`:    {"-points", "1,many"},
 		`"0" is no whole`:       {"-points", "0"},
