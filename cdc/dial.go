@@ -3,9 +3,6 @@ package cdc
 import (
 	"context"
 	"net"
-	"net/netip"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -35,31 +32,9 @@ func Bound(conf *pgconn.Config) {
 // dead peer is found although nothing is read from it for minutes. It fits
 // pgconn.Config.DialFunc.
 func dial(ctx context.Context, network, address string) (net.Conn, error) {
-	return dialer(setUserTimeout).DialContext(ctx, network, address)
-}
-
-// dialStream is dial for a connection that much is read from.
-func dialStream(ctx context.Context, network, address string) (net.Conn, error) {
-	return dialer(func(network, address string, c syscall.RawConn) error {
-		if err := setUserTimeout(network, address, c); err != nil {
-			return err
-		}
-		if near(network, address) {
-			narrow(c)
-		}
-		return nil
-	}).DialContext(ctx, network, address)
-}
-
-func dialer(control func(network, address string, c syscall.RawConn) error) *net.Dialer {
-	return &net.Dialer{
-		Control:         control,
+	d := net.Dialer{
+		Control:         setUserTimeout,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
 	}
-}
-
-// near reports whether an address, as it is connected to, is this machine's loopback.
-func near(network, address string) bool {
-	to, err := netip.ParseAddrPort(address)
-	return err == nil && strings.HasPrefix(network, "tcp") && to.Addr().Unmap().IsLoopback()
+	return d.DialContext(ctx, network, address)
 }

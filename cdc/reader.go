@@ -90,7 +90,6 @@ func connect(ctx context.Context, cfg Config, before func()) (*pgconn.PgConn, er
 	conf.RuntimeParams["application_name"] = "onceward relay " + cfg.Slot
 	pgconf.Startup(conf.RuntimeParams)
 	Bound(conf)
-	conf.DialFunc = dialStream
 	if cfg.configure != nil {
 		cfg.configure(conf)
 	}
@@ -269,9 +268,7 @@ func (r *Reader) rest(frontend *pgproto3.Frontend) {
 	r.dry = dry
 	if wait := restInterval - time.Since(r.rested); wait > 0 {
 		r.queue.wake()
-		r.socket.hush(true)
 		time.Sleep(wait)
-		r.socket.hush(false)
 	}
 	r.rested = time.Now()
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"net"
 	"sync/atomic"
-	"syscall"
 )
 
 // inputBytes is how much is taken from a connection at once.
@@ -16,8 +15,6 @@ const inputBytes = 64 << 10
 // has come of them is known here only. Reads are one goroutine's at a time, the rest is for any.
 type socket struct {
 	net.Conn
-	raw    syscall.RawConn // nil where the server is not near
-	full   int             // a read of so much may have left more
 	in     *bufio.Reader
 	before func()        // is called before what may have to wait; from a goroutine of pgx, too
 	left   atomic.Int64  // bytes that were taken and not read
@@ -25,12 +22,7 @@ type socket struct {
 }
 
 func newSocket(conn net.Conn, before func()) *socket {
-	s := &socket{Conn: conn, before: before, full: inputBytes}
-	if c, ok := conn.(syscall.Conn); ok && near(conn.RemoteAddr().Network(), conn.RemoteAddr().String()) {
-		if raw, err := c.SyscallConn(); err == nil {
-			s.raw, s.full = raw, nearFull
-		}
-	}
+	s := &socket{Conn: conn, before: before}
 	s.in = bufio.NewReaderSize(intake{s}, inputBytes)
 	return s
 }
@@ -49,17 +41,10 @@ type intake struct{ *socket }
 func (i intake) Read(p []byte) (int, error) {
 	i.before()
 	n, err := i.Conn.Read(p)
-	if n < min(len(p), i.full) {
+	if n < len(p) {
 		i.dry.Add(1)
 	}
 	return n, err
-}
-
-// hush has the system not wake this process for what comes of a near server, or wake it again.
-func (s *socket) hush(yes bool) {
-	if s.raw != nil {
-		hush(s.raw, yes)
-	}
 }
 
 // socketOf returns the socket of a connection that was dialed as one.
