@@ -136,9 +136,13 @@ func (w *environment) close() {
 	}()
 	select {
 	case <-closed:
-	case <-ctx.Done(): // a test that failed left a transaction open
+	case <-ctx.Done(): // a test that failed left a transaction open, for which every slot to come would wait
 		w.t.Error("a connection was never given back to its pool")
-		return
+		ctx, cancel = context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := w.superuser(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '"+w.name+"'"); err != nil {
+			w.t.Errorf("end what is connected: %v", err)
+		}
 	}
 	err := w.dropSlots(ctx)
 	if err != nil {
