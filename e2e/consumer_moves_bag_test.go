@@ -31,7 +31,7 @@ func (m *mover) bag() map[string]func() bool {
 		"deployed": m.deployed, "offsets reset": m.offsetsReset, "group deleted": m.groupDeleted,
 		// users' mistakes
 		"slow handlers": m.troubled(slowly), "deaf handlers": m.troubled(deaf), "deadly events": m.troubled(deadly), "exiting handlers": m.troubled(exiting),
-		"conflicting handlers": m.troubled(conflicting), "breaking handlers": m.troubled(breaking), "unknown type": m.unknownType,
+		"conflicting handlers": m.troubled(conflicting), "breaking handlers": m.troubled(breaking), "committing handlers": m.troubled(committing), "unknown type": m.unknownType,
 		"malformed record": m.malformedRecord, "unreadable batch": m.unreadableBatch, "key used twice": m.keyUsedTwice, "reprocessed": m.reprocess, "late copies": m.lateCopies, "readings copied": m.readingsCopied,
 	}
 	if m.replicated != nil {
@@ -292,8 +292,11 @@ func (m *mover) offsetsReset() bool {
 func (m *mover) troubled(trouble string) func() bool {
 	return func() bool {
 		types := []string{"Tx", "Batch", "Set", "Two", seenType, knownType}
-		if trouble == conflicting || trouble == breaking { // a transaction
+		switch trouble {
+		case conflicting, breaking: // a transaction
 			types = types[:3]
+		case committing: // of one event: that of a set may have effects to come
+			types = types[:2]
 		}
 		for range 1 + m.rng.IntN(3) {
 			e := &toldEvent{body: body{N: m.events, Trouble: trouble}}

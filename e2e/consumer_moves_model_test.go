@@ -236,8 +236,8 @@ func (m *mover) checkCharges(groups map[string]evidence) (wrong []string) {
 		for group, s := range groups {
 			provider := consumer.ProviderKey(e.Key, group, name)
 			made := s.effects[key][effect] > 0
-			lostAndLate := m.lostCommits && s.isLate(key)
-			if made && !charged[provider] || charged[provider] && !made && !e.Dead && e.Trouble != lost && !lostAndLate {
+			late := s.isLate(key, m.lostCommits)
+			if made && !charged[provider] || charged[provider] && !made && !e.Dead && e.Trouble != lost && !late {
 				wrong = append(wrong, fmt.Sprintf("%s, %s, %s: charged %t, effects %v, letters %v", group, key, e.Type, charged[provider], s.effects[key], s.letters[key]))
 			}
 			delete(charged, provider)
@@ -251,9 +251,12 @@ func (m *mover) checkCharges(groups map[string]evidence) (wrong []string) {
 	return wrong
 }
 
-// isLate: what was lost with the last commits came again, and is a late letter by now.
-func (s evidence) isLate(key string) bool {
-	return s.lateSet && slices.ContainsFunc(s.letters[key], func(l moveLetter) bool { return l.reason == "late" })
+// isLate: what was lost with the last commits came again, and is a late letter by now. So is one whose redrive
+// failed behind the charge.
+func (s evidence) isLate(key string, lost bool) bool {
+	return s.lateSet && slices.ContainsFunc(s.letters[key], func(l moveLetter) bool {
+		return l.reason == "late" && (lost || l.state == "open" && l.generation > 0)
+	})
 }
 
 // lettersOf is what the letters of an event say.

@@ -30,6 +30,7 @@ const (
 	conflicting = "conflicting" // it gives way to another transaction, three times
 	breaking    = "breaking"    // it has the server end its session, three times
 	exiting     = "exiting"     // it ends its goroutine
+	committing  = "committing"  // it ends its transaction, behind its effect
 	deadly      = "deadly"      // it takes its process with it, twice
 	lost        = "lost"        // the provider's answer is, until an operator has asked it; and it forgets keys soon
 )
@@ -62,6 +63,9 @@ func (c *consumerProgram) trouble(ctx context.Context, tx pgx.Tx, ev consumer.Ev
 		return err
 	case b.Trouble == breaking && n <= 3:
 		_, err = tx.Exec(ctx, `SELECT pg_terminate_backend(pg_backend_pid())`)
+		return err
+	case b.Trouble == committing && n == 1:
+		_, err = tx.Exec(ctx, `COMMIT`)
 		return err
 	case b.Trouble == slowly && n == 1:
 		<-ctx.Done()
