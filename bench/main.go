@@ -39,7 +39,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	results := &report.Results{Began: time.Now(), Judged: !p.quick && !p.resized,
+	results := &report.Results{Began: time.Now(), Judged: p.judged,
 		Machine: report.Machine{System: runtime.GOOS + "/" + runtime.GOARCH, Cores: runtime.NumCPU()}}
 	if err := look(ctx, p, results); err != nil {
 		return err

@@ -27,7 +27,7 @@ type plan struct {
 	paces     int              // rounds of them
 	calls     time.Duration    // length of each side of enqueue and consume in a round
 	points    map[string][]int // of the curves
-	resized   bool             // by flags: no bar is judged
+	judged    bool             // it has the sizes by which bars are judged
 }
 
 // allWorkloads in their order, but for the curves, which take hours.
@@ -62,7 +62,7 @@ func parse(args []string) (plan, error) {
 		p.again = p.relay
 	}
 	p.size()
-	p.resized = events > 0 || rounds > 0 || seconds > 0
+	p.judged = !p.quick && events <= 0 && rounds <= 0 && seconds <= 0
 	p.workloads = words(workloads)
 	if at := slices.Index(p.workloads, report.Growth); at >= 0 {
 		p.workloads = slices.Replace(p.workloads, at, at+1, report.Curves...)

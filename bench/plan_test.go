@@ -20,11 +20,16 @@ func TestFlags(t *testing.T) {
 	require.Equal(t, 2000, p.events[report.Hogs])
 	require.Equal(t, 500*time.Millisecond, p.pace)
 	require.False(t, p.hasDebezium())
-	require.True(t, p.resized)
+	require.False(t, p.judged)
 	require.Equal(t, "bin/relay", p.again)
 	p, err = parse([]string{"-again", "old/relay"})
 	require.NoError(t, err)
-	require.False(t, p.resized)
+	require.True(t, p.judged)
+	for _, changed := range [][]string{{"-quick"}, {"-events", "2000"}, {"-rounds", "9"}, {"-seconds", "5"}} {
+		p, err := parse(changed)
+		require.NoError(t, err)
+		require.False(t, p.judged, changed)
+	}
 	b := bench{plan: p}
 	for side, binary := range map[string]string{report.Idempotent: "bin/relay", report.ExactlyOnce: "bin/relay", report.Again: "old/relay"} {
 		s, err := b.side(nil, side)
