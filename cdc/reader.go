@@ -40,7 +40,7 @@ type Reader struct {
 	reading   atomic.Int64  // when the open transaction was committed, in Unix microseconds; 0 between two
 	stream    stream        // of the goroutine in Run
 	heard     time.Time     // when the server sent last; likewise
-	rested    time.Time     // when the last rest ended; likewise
+	rests     rests         // likewise
 	dry       uint64        // of the socket, as it was at the last rest; likewise
 }
 
@@ -251,9 +251,6 @@ func (r *Reader) loop(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// restInterval is the least time between two rests, and so how long a rest is at most.
-const restInterval = 4 * time.Millisecond
-
 // rest lets the server go ahead when everything that it sent was read, at the end of a
 // transaction, unless the last time was longer ago: what comes after a silence is read at
 // once, and under a flow many transactions with one wake-up.
@@ -266,11 +263,13 @@ func (r *Reader) rest(frontend *pgproto3.Frontend) {
 		return // TLS has more of what was taken
 	}
 	r.dry = dry
-	if wait := restInterval - time.Since(r.rested); wait > 0 {
+	now := time.Now()
+	if wait := r.rests.due(now, now.Sub(serverTime(r.stream.begin.time)), r.socket.taken.Load()); wait > 0 {
 		r.queue.wake()
 		time.Sleep(wait)
+		now = time.Now()
 	}
-	r.rested = time.Now()
+	r.rests.last = now
 }
 
 // tick is what is done once per StatusInterval.

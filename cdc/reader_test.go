@@ -2,6 +2,7 @@ package cdc
 
 import (
 	"context"
+	"encoding/binary"
 	"io"
 	"testing"
 	"testing/synctest"
@@ -44,7 +45,7 @@ func TestReaderDeliversAndConfirms(t *testing.T) {
 }
 
 // A transaction after a silence is read at once, and so is the next; under a flow the reader
-// rests, so that many are read together.
+// rests, so that many are read together, and longer where it is late.
 func TestReaderRestsUnderAFlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, nil)
@@ -52,18 +53,18 @@ func TestReaderRestsUnderAFlow(t *testing.T) {
 		synctest.Wait()
 		r.server.stream(wal(relationMessage(outboxOID, "outbox", outboxColumns()))...)
 		commit := pglogrepl.LSN(0x1000)
-		transaction := func() (data [][]byte) {
+		transaction := func(late time.Duration) (data [][]byte) {
 			commit += 0x100
-			return wal(transactionOf(commit, 8, newTestRow(testID, 8, "x"))...)
+			messages := transactionOf(commit, 8, newTestRow(testID, 8, "x"))
+			at := time.Now().Add(-late).UnixMicro() - postgresEpoch
+			binary.BigEndian.PutUint64(messages[0][1+8:], uint64(at))
+			return wal(messages...)
 		}
 		var batch []Item
-		read := func(transactions int, after time.Duration) {
+		read := func(late time.Duration, transactions int, after time.Duration) {
 			began := time.Now()
-			for _, m := range transaction() {
-				r.server.backend.Send(&pgproto3.CopyData{Data: m})
-			}
-			for range transactions - 1 {
-				for _, m := range transaction() {
+			for range transactions {
+				for _, m := range transaction(late) {
 					r.server.backend.Send(&pgproto3.CopyData{Data: m})
 				}
 			}
@@ -73,15 +74,18 @@ func TestReaderRestsUnderAFlow(t *testing.T) {
 				batch, err = r.Next(t.Context(), batch)
 				require.NoError(t, err)
 			}
-			require.Equal(t, after, time.Since(began))
+			require.Equal(t, after, time.Since(began), "late by %s", late)
 			synctest.Wait()
 		}
-		for range 2 {
+		for late, rest := range map[time.Duration]time.Duration{
+			0: restInterval, 40 * time.Millisecond: restInterval, 160 * time.Millisecond: 10 * time.Millisecond,
+			time.Hour: restLateInterval, -time.Hour: restInterval, // clocks differ
+		} {
 			<-time.After(time.Second)
-			read(1, 0)
-			read(1, 0)
-			read(3, restInterval)
-			read(1, restInterval)
+			read(late, 1, 0)
+			read(late, 1, 0)
+			read(0, 3, rest) // it has caught up
+			read(0, 1, restInterval)
 		}
 	})
 }

@@ -19,6 +19,7 @@ type socket struct {
 	before func()        // is called before what may have to wait; from a goroutine of pgx, too
 	left   atomic.Int64  // bytes that were taken and not read
 	dry    atomic.Uint64 // how often all was taken that there was
+	taken  atomic.Int64  // bytes that were taken
 }
 
 func newSocket(conn net.Conn, before func()) *socket {
@@ -41,6 +42,7 @@ type intake struct{ *socket }
 func (i intake) Read(p []byte) (int, error) {
 	i.before()
 	n, err := i.Conn.Read(p)
+	i.taken.Add(int64(n))
 	if n < len(p) {
 		i.dry.Add(1)
 	}
