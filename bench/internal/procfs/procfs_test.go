@@ -68,3 +68,28 @@ func TestASamplerSeesThisProcess(t *testing.T) {
 	require.False(t, ok)
 	require.Zero(t, s.Peak("nobody"))
 }
+
+// A backend is another process after its client has connected anew; what both spent counts.
+func TestAProcessFollowsAnother(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("there is no /proc")
+	}
+	s := Start()
+	begin := time.Now()
+	s.WatchNew("backend", os.Getpid())
+	for cpu, err := time.Duration(0), error(nil); cpu == 0; cpu, err = CPU(os.Getpid()) {
+		require.NoError(t, err)
+	}
+	s.WatchNew("backend", os.Getpid())
+	first, ok := s.Between("backend", begin, time.Now())
+	require.True(t, ok)
+	require.Positive(t, first)
+	s.WatchNew("backend", os.Getppid())
+	s.Stop()
+	both, ok := s.Between("backend", begin, time.Now())
+	require.True(t, ok)
+	parent, err := CPU(os.Getppid())
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, both, first)
+	require.LessOrEqual(t, both, first+parent+time.Second)
+}

@@ -19,9 +19,10 @@ type Sampler struct {
 	done    chan struct{}
 }
 
-// series are the readings of one process.
+// series are the readings of one process, and of those that it followed.
 type series struct {
 	pid    int
+	before time.Duration // what those had spent
 	points []point
 	peak   int64
 }
@@ -66,11 +67,14 @@ func (s *Sampler) Watch(name string, pid int) {
 }
 
 // WatchNew is Watch of a process that was started since the sampler was: what it has spent
-// already counts from now on.
+// already counts from now on. Where the name has another process, this one follows it.
 func (s *Sampler) WatchNew(name string, pid int) {
 	s.mu.Lock()
-	if s.watched[name] == nil {
+	switch w := s.watched[name]; {
+	case w == nil:
 		s.watched[name] = &series{pid: pid, points: []point{{time.Now(), 0}}}
+	case w.pid != pid:
+		w.pid, w.before = pid, w.points[len(w.points)-1].cpu
 	}
 	s.mu.Unlock()
 	s.read()
@@ -82,10 +86,10 @@ func (s *Sampler) read() {
 	defer s.mu.Unlock()
 	for _, w := range s.watched {
 		if cpu, err := CPU(w.pid); err == nil {
-			w.points = append(w.points, point{time.Now(), cpu})
+			w.points = append(w.points, point{time.Now(), w.before + cpu})
 		}
 		if peak, err := Peak(w.pid); err == nil {
-			w.peak = peak
+			w.peak = max(w.peak, peak)
 		}
 	}
 }
