@@ -16,6 +16,9 @@ import (
 // drainLimit is how long one side may take for a backlog, and for each million events of one.
 const drainLimit = 10 * time.Minute
 
+// largeBlocks make a payload of 64 KiB.
+const largeBlocks = 1 << 10
+
 // hogs is how many programs want the CPU in the workload of that name.
 const hogs = 8
 
@@ -23,7 +26,7 @@ const hogs = 8
 type load struct {
 	workload string
 	events   int // of a backlog
-	each     int // events in a transaction
+	each     int // events in a transaction; 0: mixed
 	rounds   int // each with a backlog of its own
 	shape    sink.Shape
 }
@@ -34,6 +37,10 @@ func (p *plan) load(workload string) load {
 	switch workload {
 	case report.Bulk:
 		l.each = bulkTransaction
+	case report.Mixed:
+		l.each = 0
+	case report.Large:
+		l.shape.Blocks = largeBlocks
 	case report.Hogs:
 		l.rounds = min(l.rounds, p.paces)
 	}

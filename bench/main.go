@@ -148,9 +148,9 @@ func (b *bench) setup() {
 		report.Fact{Name: "run", Value: fmt.Sprintf("%s, %d rounds, sides in turning order", kind, p.rounds)},
 		report.Fact{Name: "PostgreSQL", Value: fmt.Sprintf("%d, fsync on", b.servers.postgres.Version())},
 		report.Fact{Name: "Kafka", Value: b.servers.kafkaVersion + ", one broker, 12 partitions, acks=all"},
-		report.Fact{Name: "events", Value: fmt.Sprintf("about %d B each; backlogs of %d, in bulk %d in transactions of %d, beside hogs %d, at the points of curves %d",
-			sink.PayloadBytes, p.events[report.Single], p.events[report.Bulk], bulkTransaction,
-			p.events[report.Hogs], p.events[report.Growth])},
+		report.Fact{Name: "events", Value: fmt.Sprintf("about %d B each; backlogs of %d, in bulk %d in transactions of %d, mixed %d, large %d, beside hogs %d, at the points of curves %d",
+			sink.PayloadBytes, p.events[report.Single], p.events[report.Bulk], bulkTransaction, p.events[report.Mixed],
+			p.events[report.Large], p.events[report.Hogs], p.events[report.Growth])},
 	)
 	if p.again != p.relay {
 		b.results.Another = p.again

@@ -32,7 +32,7 @@ type plan struct {
 
 // allWorkloads in their order, but for the curves, which take hours.
 var allWorkloads = []string{
-	report.Single, report.Bulk, report.Hogs, report.Trickle, report.Steady,
+	report.Single, report.Bulk, report.Mixed, report.Large, report.Hogs, report.Trickle, report.Steady,
 	report.Enqueue, report.Consume,
 }
 
@@ -52,7 +52,7 @@ func parse(args []string) (plan, error) {
 		"what to measure; growth is all curves, which are "+strings.Join(report.Curves, ","))
 	flags.StringVar(&points, "points", "", "points of every curve, with commas between; empty: the plan's")
 	flags.StringVar(&sides, "sides", "", "only these of the sides, with commas between; empty: all")
-	flags.IntVar(&events, "events", 0, "size of every backlog; 0: the plan's, and only with that bars are judged")
+	flags.IntVar(&events, "events", 0, "size of every backlog, of large at most the plan's; 0: the plan's, and only with that bars are judged")
 	flags.IntVar(&rounds, "rounds", 0, "rounds of every workload; 0: likewise")
 	flags.Float64Var(&seconds, "seconds", 0, "length of what runs for a time; 0: likewise")
 	if err := flags.Parse(args); err != nil {
@@ -70,7 +70,9 @@ func parse(args []string) (plan, error) {
 	p.only = words(sides)
 	if events > 0 {
 		for workload := range p.events {
-			p.events[workload] = events
+			if workload != report.Large || events < p.events[workload] {
+				p.events[workload] = events
+			}
 		}
 	}
 	if rounds > 0 {
@@ -87,13 +89,15 @@ func parse(args []string) (plan, error) {
 func (p *plan) size() {
 	p.rounds, p.paces, p.pace, p.calls = 9, 9, 20*time.Second, 5*time.Second
 	p.events = map[string]int{
-		report.Single: 750_000, report.Bulk: 1_500_000, report.Hogs: 300_000, report.Growth: 1_000_000,
+		report.Single: 750_000, report.Bulk: 1_500_000, report.Mixed: 500_000, report.Large: 8_000,
+		report.Hogs: 300_000, report.Growth: 1_000_000,
 	}
 	p.points = fullPoints()
 	if p.quick {
 		p.rounds, p.paces, p.pace, p.calls = 3, 1, 10*time.Second, time.Second
 		p.events = map[string]int{
-			report.Single: 60_000, report.Bulk: 100_000, report.Hogs: 100_000, report.Growth: 100_000,
+			report.Single: 60_000, report.Bulk: 100_000, report.Mixed: 50_000, report.Large: 1_000,
+			report.Hogs: 100_000, report.Growth: 100_000,
 		}
 		p.points = quickPoints()
 	}
@@ -165,6 +169,8 @@ func (p *plan) planned(workload string) []string {
 			sides = append(sides, report.DebeziumTuned)
 		}
 		return sides
+	case report.Mixed, report.Large:
+		return []string{report.Ceiling, report.Idempotent, report.ExactlyOnce}
 	case report.Hogs:
 		return []string{report.Idempotent}
 	case report.Trickle:

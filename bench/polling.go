@@ -54,7 +54,7 @@ func (p *polling) prepare(ctx context.Context) (err error) {
 // catchUp fills the table with the backlog.
 func (p *polling) catchUp(ctx context.Context, below int) error {
 	sql := fmt.Sprintf("INSERT INTO polled (key, payload) SELECT %s, %s FROM pg_catalog.generate_series(%d, %d) n",
-		sink.Usual.KeySQL("n"), sink.PayloadSQL("n"), p.has, below-1)
+		sink.Usual.KeySQL("n"), sink.Usual.PayloadSQL("n"), p.has, below-1)
 	p.has = below
 	if _, err := p.own.pool.Exec(ctx, sql); err != nil {
 		return fmt.Errorf("fill the polled table: %w", err)

@@ -88,7 +88,7 @@ func figureOf(workload, side string, figure Figure) func(*Results) (float64, flo
 func memory(r *Results) (float64, float64, float64) {
 	most, seen := peak(r), r.Workloads()
 	missing := func(workload string) bool { return !slices.Contains(seen, workload) }
-	partial := slices.ContainsFunc([]string{Single, Bulk, Hogs, Trickle, Steady}, missing)
+	partial := slices.ContainsFunc([]string{Single, Bulk, Mixed, Large, Hogs, Trickle, Steady}, missing)
 	if partial && !slices.ContainsFunc(seen, Grows) {
 		most = math.NaN()
 	}

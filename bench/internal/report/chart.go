@@ -145,7 +145,7 @@ func escaped(text string) string {
 // Charts draws what the results have, by the names of the files.
 func Charts(r *Results) map[string]string {
 	charts := make(map[string]string)
-	for _, workload := range []string{Single, Bulk, Hogs} {
+	for _, workload := range []string{Single, Bulk, Mixed, Large, Hogs} {
 		if len(r.Sides(workload)) == 0 {
 			continue
 		}

@@ -10,6 +10,8 @@ import (
 const (
 	Single  = "single"  // drain a backlog of transactions of one event
 	Bulk    = "bulk"    // drain a backlog of transactions of hundreds
+	Mixed   = "mixed"   // drain a backlog of transactions of 1 to 50 events, some rolled back
+	Large   = "large"   // drain a backlog of payloads of 64 KiB
 	Hogs    = "hogs"    // single, beside eight programs that want the CPU
 	Trickle = "trickle" // one event each 20 ms
 	Steady  = "steady"  // 2,000 events a second
@@ -17,7 +19,7 @@ const (
 	Consume = "consume" // the consumer's side
 )
 
-// The sides of the first five.
+// The sides of the first seven.
 const (
 	Ceiling         = "ceiling"      // a walsender whose output is thrown away
 	Reader          = "reader"       // ours, which publishes nothing

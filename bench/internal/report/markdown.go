@@ -31,6 +31,7 @@ func (p *page) head(cells ...string) {
 // titles are the headings of the workloads.
 var titles = map[string]string{
 	Single: "Drain a backlog, one event a transaction", Bulk: "Drain a backlog, hundreds of events a transaction",
+	Mixed: "Drain a backlog, 1 to 50 events a transaction, a fifth of them rolled back at first", Large: "Drain a backlog of payloads of 64 KiB",
 	Hogs: "Drain a backlog beside eight programs that want the CPU", Trickle: "One event each 20 ms",
 	Steady: "2,000 events a second", Enqueue: "The producer's side", Consume: "The consumer's side",
 	GrowthBacklog: "Growth of a backlog", GrowthClaims: "Growth of the table of claims", GrowthPartitions: "Growth in partitions",

@@ -38,7 +38,7 @@ func full() *report.Results {
 			drained(report.Bulk, report.Ceiling, round, 2000*f), drained(report.Bulk, report.Idempotent, round, 1000*f))
 	}
 	hogs, lean := drained(report.Hogs, report.Idempotent, 0, 1000), new(60.0)
-	r.Runs = append(r.Runs, hogs,
+	r.Runs = append(r.Runs, hogs, drained(report.Mixed, report.Idempotent, 0, 1000), drained(report.Large, report.Idempotent, 0, 50),
 		report.Run{Workload: report.Trickle, Side: report.Idempotent, Events: 500, Seconds: 10, Memory: lean, Latency: &report.Latency{P50: 1.9, P99: 5.1, Max: 7, CommitP50: 1, CommitP99: 2}},
 		report.Run{Workload: report.Steady, Side: report.Idempotent, Events: 20_000, Seconds: 10, Memory: lean, Latency: &report.Latency{P50: 4, P99: 21, Max: 30},
 			CPU: map[string]float64{"side": 100, "broker": 50}})

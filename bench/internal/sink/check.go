@@ -23,7 +23,7 @@ func NewCheck(shape Shape) *Check {
 // Record looks at the next record of a partition.
 func (c *Check) Record(partition int32, key, value []byte) {
 	c.seen++
-	number, err := Number(value)
+	number, err := c.shape.Number(value)
 	if err != nil {
 		c.problem(err.Error())
 		return

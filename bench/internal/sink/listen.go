@@ -33,7 +33,7 @@ func (t *Topic) Listen(ctx context.Context, ready func(), heard func(number int,
 			return fmt.Errorf("listen to topic %s: %w", t.Name, err)
 		}
 		for r := range fetches.RecordsAll() {
-			number, err := Number(r.Value)
+			number, err := t.Shape.Number(r.Value)
 			if err != nil {
 				return err
 			}

@@ -11,7 +11,7 @@ import (
 // 0, and beside it names that are the same in each and identifiers that are not, so that it is
 // compressed as such things are. What belongs to one key follows from the number, so that a
 // reader can tell what is missing, doubled or out of order without having seen what was written.
-// Its parts are the same in [Payload] and in [PayloadSQL]; an identifier stands between two.
+// Its parts are the same in [Payload] and in [Shape.PayloadSQL]; an identifier stands between two.
 var parts = [...]string{
 	`,"customer":"`,
 	`","currency":"EUR","status":"changed","lines":[{"sku":"`,
@@ -26,7 +26,7 @@ const before = `{"number":`
 // PayloadBytes is the length of a payload, but for the digits of its number.
 const PayloadBytes = 339
 
-// Payload is the payload of an event.
+// Payload is the payload of an event without blocks.
 func Payload(number int) []byte {
 	text := strconv.AppendInt([]byte(before), int64(number), 10)
 	for i, part := range parts {
@@ -47,11 +47,22 @@ func mix(number, i int) uint64 {
 	return z ^ z>>31
 }
 
+// A payload with blocks has them in a member of their own. Half of a block is the same in each.
+const (
+	moreBlocks = `","more":"`
+	blockWords = "words-that-stand-in-every-block-"
+	blockBytes = 64
+)
+
 // PayloadSQL is an expression that PostgreSQL makes the payload of number n with, n being the name
 // of a column. Its identifiers are others than those of [Payload].
-func PayloadSQL(n string) string {
+func (s Shape) PayloadSQL(n string) string {
 	terms := []string{"'" + before + "'", n}
 	for i, part := range parts {
+		if i == len(parts)-1 && s.Blocks > 0 {
+			terms = append(terms, "'"+moreBlocks+"'", fmt.Sprintf(`(SELECT pg_catalog.string_agg('%s' || pg_catalog.md5(b || '-' || %s), '')
+				FROM pg_catalog.generate_series(1, %d) b)`, blockWords, n, s.Blocks))
+		}
 		terms = append(terms, "'"+part+"'")
 		if i < len(parts)-1 {
 			terms = append(terms, fmt.Sprintf("pg_catalog.md5('%d-' || %s)", i, n))
@@ -61,17 +72,21 @@ func PayloadSQL(n string) string {
 }
 
 // Number reads a payload's number.
-func Number(payload []byte) (int, error) {
+func (s Shape) Number(payload []byte) (int, error) {
 	rest, ok := bytes.CutPrefix(payload, []byte(before))
 	digits, _, found := bytes.Cut(rest, []byte(parts[0]))
 	if !ok || !found {
 		return 0, fmt.Errorf("read a record: %.60q is no payload of the benchmark", payload)
 	}
-	if len(payload) != len(before)+len(digits)+behind || !bytes.HasSuffix(payload, []byte(parts[len(parts)-1])) {
-		return 0, fmt.Errorf("read a record: the payload with number %s has %d bytes, of %d", digits, len(payload), len(before)+len(digits)+behind)
+	want := len(before) + len(digits) + behind
+	if s.Blocks > 0 {
+		want += len(moreBlocks) + blockBytes*s.Blocks
+	}
+	if len(payload) != want || !bytes.HasSuffix(payload, []byte(parts[len(parts)-1])) {
+		return 0, fmt.Errorf("read a record: the payload with number %s has %d bytes, of %d", digits, len(payload), want)
 	}
 	return strconv.Atoi(string(digits))
 }
 
-// behind is how many bytes stand behind the number.
+// behind is how many bytes stand behind the number of a usual payload.
 var behind = len(Payload(0)) - len(before) - 1

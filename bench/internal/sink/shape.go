@@ -15,9 +15,11 @@ type Shape struct {
 	Topics int
 	// Partitions of each topic.
 	Partitions int
+	// Blocks of 64 bytes that a payload has beside the usual ones.
+	Blocks int
 }
 
-// Usual is the shape of every stage but those of curves.
+// Usual is the shape of every stage but those of curves and of large payloads.
 var Usual = Shape{Keys: 10_000, Partitions: 12}
 
 // Key is the key of an event.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,15 +18,25 @@ import (
 func TestPayloadsAreRead(t *testing.T) {
 	for _, number := range []int{0, 7, 1_234_567} {
 		payload := sink.Payload(number)
-		read, err := sink.Number(payload)
+		read, err := sink.Usual.Number(payload)
 		require.NoError(t, err)
 		require.Equal(t, number, read)
 		require.True(t, json.Valid(payload), string(payload))
 		require.InDelta(t, sink.PayloadBytes, len(payload), 8)
 	}
+	large := sink.Shape{Blocks: 3}
+	blocks := strings.Repeat(strings.Repeat("x", 64), 3)
+	payload := []byte(strings.TrimSuffix(string(sink.Payload(7)), `"}`) + `","more":"` + blocks + `"}`)
+	read, err := large.Number(payload)
+	require.NoError(t, err)
+	require.Equal(t, 7, read)
+	for _, other := range [][]byte{sink.Payload(7), payload[:len(payload)-1], append(payload, ' ')} {
+		_, err := large.Number(other)
+		require.Error(t, err)
+	}
 	require.NotEqual(t, sink.Payload(1)[20:], sink.Payload(2)[20:], "identifiers differ")
 	for _, other := range []string{"", `{"number":`, `{"number":x,"customer":""}`, `{"total":5}`} {
-		_, err := sink.Number([]byte(other))
+		_, err := sink.Usual.Number([]byte(other))
 		require.Error(t, err, other)
 	}
 }
