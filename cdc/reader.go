@@ -86,7 +86,6 @@ func connect(ctx context.Context, cfg Config, before func()) (*pgconn.PgConn, er
 		return nil, secret.ParseError("cdc.Config.DSN", err)
 	}
 	conf.RuntimeParams["replication"] = "database"
-	conf.RuntimeParams["client_encoding"] = "UTF8"
 	conf.RuntimeParams["application_name"] = "onceward relay " + cfg.Slot
 	pgconf.Startup(conf.RuntimeParams)
 	Bound(conf)

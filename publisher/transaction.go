@@ -300,7 +300,7 @@ func (t *Transactional) watch() {
 			opened := t.opened.Load()
 			if opened != 0 && time.Since(t.born)-time.Duration(opened) > t.config.Timeout {
 				p.fail(fmt.Errorf("%w: a Kafka transaction was not ended, or what it left not read, within its timeout of %s; "+
-					"see whether partitions lack in-sync replicas or brokers are away, and go on from the checkpoint", ErrFailed, t.config.Timeout))
+					"see whether partitions lack in-sync replicas, brokers are away or a quota (producer_byte_rate) holds up what is written, and go on from the checkpoint", ErrFailed, t.config.Timeout))
 				return
 			}
 		}

@@ -32,6 +32,7 @@ func Open(ctx context.Context, text string) (*Database, error) {
 	}
 	cfg.MaxConns = 4
 	cfg.ConnConfig.RuntimeParams["application_name"] = "outboxctl"
+	pgconf.Text(cfg.ConnConfig.RuntimeParams)
 	// A pooler may keep no prepared statement; and without types no list of ids can be sent.
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)

@@ -41,8 +41,17 @@ const BeginReadOnly = "BEGIN READ ONLY; " + Local
 // that has nothing to do is meant to stand there, hence idle_session_timeout. Compiling
 // a statement of ours takes longer than running it: hence jit, here and in [Local].
 func Startup(params map[string]string) {
+	Text(params)
+	params["default_transaction_isolation"] = "read committed" // a stricter one fails what has to wait
 	params["search_path"] = Path
 	params["row_security"] = "off"
 	params["idle_session_timeout"] = "0"
 	params["jit"] = "off"
+}
+
+// Text sets what decides how text goes to the server and back, which a role or a database may have set
+// otherwise: what was written would be published as something else. Poolers let both pass.
+func Text(params map[string]string) {
+	params["client_encoding"] = "UTF8"
+	params["standard_conforming_strings"] = "on"
 }

@@ -1,0 +1,76 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// TestTheDatabaseHasAnotherClientEncoding: what a database or a role sets for everybody changes no byte of what the
+// relay reads from the table and outboxctl says.
+func TestTheDatabaseHasAnotherClientEncoding(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t, "18")
+	w.prepareTables()
+	for _, setting := range []string{"client_encoding = 'LATIN1'", "standard_conforming_strings = off", "default_transaction_isolation = 'serializable'"} {
+		w.execute("ALTER DATABASE " + w.name + " SET " + setting)
+	}
+	config, err := pgx.ParseConfig(w.server.DSN(w.name))
+	require.NoError(t, err)
+	config.RuntimeParams["client_encoding"] = "UTF8" // as the drivers of most languages do
+	writer, err := pgx.ConnectConfig(t.Context(), config)
+	require.NoError(t, err)
+	defer writer.Close(t.Context())
+	write := func(id string) {
+		_, err := writer.Exec(t.Context(), `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload, headers)
+			VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '70008' || $1)::uuid, $2, 'order', 'kunde-✓', 'X', '{}', '{"tenant": "übung ✓"}')`, id, w.name)
+		require.NoError(t, err)
+	}
+	r := w.newRelay(w.config("checkpoint_interval: 50ms", `admin: {listen: "off"}`), "")
+	r.start()
+	eventually(t, "the relay streams", 30*time.Second, func() bool { return sessions(r) == 1 })
+	write("000000000000001")
+	caughtUp(t, w, r)
+	outboxctl(t, w.dsn(operatorLogin), "pause", "--route", w.topic(), "--relay", w.name, "--reason", "x")
+	write("000000000000002")
+	eventually(t, "the event waits", 30*time.Second, func() bool { return scalar[int](w, "SELECT count(*) FROM onceward.waiting") == 1 })
+	outboxctl(t, w.dsn(operatorLogin), "resume", "--route", w.topic(), "--relay", w.name, "--reason", "x")
+	eventually(t, "it does no more", 30*time.Second, func() bool { return scalar[int](w, "SELECT count(*) FROM onceward.waiting") == 0 })
+	caughtUp(t, w, r)
+	r.stop()
+	var partitions []int32
+	for _, m := range w.committed(w.topic()) {
+		if string(m.Key) == "kunde-✓" {
+			require.Equal(t, "übung ✓", headerOf(m, "tenant"))
+			partitions = append(partitions, m.Partition)
+		}
+	}
+	require.Len(t, partitions, 2)
+	require.Equal(t, partitions[0], partitions[1])
+	require.Equal(t, 1, sessions(r))
+}
+
+// TestExactlyOnceUnderAQuota: what Kafka lets in slowly is committed in transactions that end in time. One of all
+// that waits would be aborted by its coordinator, and so in every session after that.
+func TestExactlyOnceUnderAQuota(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t, "18")
+	const rate, events, bytes = 50_000, 1500, 1000
+	require.NoError(t, w.admin.AlterClientQuotas([]sarama.QuotaEntityComponent{{
+		EntityType: sarama.QuotaEntityClientID, MatchType: sarama.QuotaMatchExact, Name: "onceward-" + w.name,
+	}}, sarama.ClientQuotasOp{Key: "producer_byte_rate", Value: rate}, false))
+	w.prepareTables()
+	r := w.newRelay(w.config(`admin: {listen: "off"}`), "").inMode("exactly-once")
+	r.env = append(r.env, "ONCEWARD_KAFKA_COMPRESSION=none", "ONCEWARD_KAFKA_TRANSACTION_TIMEOUT=10s")
+	r.start()
+	eventually(t, "the relay streams", 30*time.Second, func() bool { return sessions(r) == 1 })
+	require.NoError(t, bulk(t.Context(), w, 0, events, bytes))
+	eventually(t, "all is in Kafka", 2*time.Minute, func() bool { return len(w.committed(w.topic())) >= events })
+	require.Equal(t, 1, sessions(r))
+	r.stop()
+}
