@@ -180,6 +180,14 @@ func TestExecModes(t *testing.T) {
 	}
 }
 
+// TestNoDescriptions: nor does a pool that keeps no descriptions of statements.
+func TestNoDescriptions(t *testing.T) {
+	t.Parallel()
+	l := newTill(t, 1)
+	require.NoError(t, l.in(l.db.Config().ConnString()+"&description_cache_capacity=0", pgx.QueryExecModeCacheStatement))
+	l.promises()
+}
+
 // TestPoolers (P3): behind PgBouncer in transaction mode the same holds, and every
 // promise of the table; what cannot hold is refused by name. The short form has the
 // table in two of the modes, E2E_FULL=1 in all.
