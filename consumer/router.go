@@ -240,8 +240,7 @@ func (r *Router) HandleCautiously(ctx context.Context, rec Record) (Outcome, err
 //   - one that has used up its attempts, or is marked by [DeadLetter], becomes a
 //     dead letter in the transaction of its neighbours;
 //   - one whose handler has committed the transaction is [ErrTxEnded], once, and a
-//     Duplicate then; those behind it are applied, unless the process dies there, or their
-//     claims cannot be taken back within 5 s.
+//     Duplicate then; those behind it are applied, unless that fails (docs/consuming.md).
 //
 // A failure of the connection or of the server fails all events that were not
 // committed by then; deliver them again. Of two events with one key in the batch
