@@ -86,6 +86,31 @@ func TestBatchThatAHandlerCommitsAndBreaks(t *testing.T) {
 	l.consistent(20, 0)
 }
 
+// TestBatchThatAHandlerCommitsUnanswered: so it is when the answer to the COMMIT is lost with the connection.
+func TestBatchThatAHandlerCommitsUnanswered(t *testing.T) {
+	for name, sql := range map[string]string{
+		"backend ended": "COMMIT; SELECT pg_terminate_backend(pg_backend_pid())",
+		"deadline":      "COMMIT; SELECT pg_sleep(20)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLine(t)
+			evs := l.events(20, "Moved")
+			l.wrong[evs[10].Key.String()] = func(ctx context.Context, tx pgx.Tx) error {
+				ctx, cancel := context.WithTimeout(ctx, time.Second)
+				defer cancel()
+				_, err := tx.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
+				return err
+			}
+			l.outcomes(evs)
+			clear(l.wrong)
+			l.outcomes(evs)
+			l.consistent(20, 0)
+			require.Equal(t, repeat("duplicate", 20), l.outcomes(evs))
+		})
+	}
+}
+
 // TestLastOfABatchCommits: one that nobody shares a transaction with any more fails as well.
 func TestLastOfABatchCommits(t *testing.T) {
 	t.Parallel()

@@ -111,12 +111,12 @@ func (s *steps) inTx(ctx context.Context, items []*item, work func(tx pgx.Tx) er
 	return nil
 }
 
-// ended asks, when work has failed, whether a handler has committed the transaction. Then claims are there of
-// events that no handler has had, and nobody would apply those: they are taken back. That of its own event
-// stays, because the effect may be there, and the event fails.
+// ended asks, when work has failed, whether a handler has committed the transaction, of which a connection that is gone
+// may not have heard. Then claims are there of events that no handler has had: they are taken back. That of its own
+// event stays, because the effect may be there, and the event fails.
 func (s *steps) ended(ctx context.Context, tx pgx.Tx, items []*item, cause error) error {
-	first := slices.IndexFunc(items, (*item).fresh)
-	if first < 0 || len(items) == 1 || !transaction.Ended(tx) && tx.Conn().PgConn().TxStatus() != 'I' {
+	first, on := slices.IndexFunc(items, (*item).fresh), tx.Conn
+	if first < 0 || len(items) < 2 || !transaction.Ended(tx) && !on().IsClosed() && on().PgConn().TxStatus() != 'I' {
 		return cause
 	}
 	transaction.Rollback(ctx, tx) // gives its connection back

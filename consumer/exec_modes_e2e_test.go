@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -175,6 +176,35 @@ func TestExecModes(t *testing.T) {
 			t.Parallel()
 			l := newTill(t, 1)
 			require.NoError(t, l.in(l.db.Config().ConnString(), mode))
+			l.promises()
+		})
+	}
+}
+
+// TestNoDescriptions: nor does a pool that keeps no descriptions of statements.
+func TestNoDescriptions(t *testing.T) {
+	t.Parallel()
+	l := newTill(t, 1)
+	require.NoError(t, l.in(l.db.Config().ConnString()+"&description_cache_capacity=0", pgx.QueryExecModeCacheStatement))
+	l.promises()
+}
+
+// TestByteaAsText: a mode in which no claim could be read again is refused, and the cure that it names is one.
+func TestByteaAsText(t *testing.T) {
+	for _, mode := range execModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			l := newTill(t, 1)
+			exec(t, l.db, "DO $$ BEGIN EXECUTE 'ALTER DATABASE '||current_database()||' SET bytea_output = escape'; END $$")
+			err := l.in(l.db.Config().ConnString(), mode)
+			if mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol {
+				_, cure, _ := strings.Cut(fmt.Sprint(err), "`")
+				cure, _, cut := strings.Cut(cure, "`")
+				require.True(t, cut, "%v", err)
+				exec(t, l.db, cure)
+				err = l.in(l.db.Config().ConnString(), mode)
+			}
+			require.NoError(t, err)
 			l.promises()
 		})
 	}

@@ -76,7 +76,7 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 	case !found.Current:
 		return nil, fmt.Errorf("%w: those in database %s are of an older release; run `outboxctl migrate up --side consumer` there", ErrNotInstalled, found.Database)
 	}
-	if err := pooler.Check(ctx, cfg.DB); err != nil {
+	if err := errors.Join(statement.Readable(cfg.DB, found), pooler.Check(ctx, cfg.DB)); err != nil {
 		return nil, err
 	}
 	p := newProcessor(cfg, classes)

@@ -18,8 +18,8 @@ import (
 // Everything the handler does through tx happens once; what it does elsewhere
 // may happen again. It must not call Commit or Rollback; tx.Begin gives a
 // savepoint. Nor may it end the transaction by an SQL statement: that is found
-// ([ErrTxEnded]), but for COMMIT AND CHAIN and ROLLBACK AND CHAIN, which leave
-// another transaction open that looks the same. It should return soon after ctx has ended.
+// ([ErrTxEnded]), but for COMMIT AND CHAIN, ROLLBACK AND CHAIN and a BEGIN behind
+// either, which leave another transaction open that looks the same. It should return soon after ctx has ended.
 type TxHandler func(ctx context.Context, tx pgx.Tx, ev Event) error
 
 // SetHandler applies the effects of several events with one transaction, in
@@ -240,7 +240,7 @@ func (r *Router) HandleCautiously(ctx context.Context, rec Record) (Outcome, err
 //   - one that has used up its attempts, or is marked by [DeadLetter], becomes a
 //     dead letter in the transaction of its neighbours;
 //   - one whose handler has committed the transaction is [ErrTxEnded], once, and a
-//     Duplicate then; those behind it are applied, unless the process dies there.
+//     Duplicate then; those behind it are applied, unless that fails (docs/consuming.md).
 //
 // A failure of the connection or of the server fails all events that were not
 // committed by then; deliver them again. Of two events with one key in the batch

@@ -75,8 +75,9 @@ UPDATE onceward.processed_events SET result = CAST(@result::pg_catalog.text AS p
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND event_id OPERATOR(pg_catalog.=) ANY(CAST(@event_ids::pg_catalog.text[] AS pg_catalog.uuid[]));
 
 -- name: ConsumerTables :one
--- ConsumerTables says whether the consumer's side is installed, whether as this release needs it, and in which database it looked.
+-- ConsumerTables says whether the consumer's side is installed, whether as this release needs it, in which database it looked, and how that writes bytea as text.
 SELECT (pg_catalog.to_regclass('onceward.processed_events') IS NOT NULL)::boolean AS installed,
   EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('onceward.consumer_dead_letters')
     AND a.attname OPERATOR(pg_catalog.=) 'topic_id' AND NOT a.attisdropped)::boolean AS current,
-  pg_catalog.current_database()::pg_catalog.text AS database;
+  pg_catalog.current_database()::pg_catalog.text AS database,
+  pg_catalog.current_setting('bytea_output')::pg_catalog.text AS bytea_output;

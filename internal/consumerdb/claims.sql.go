@@ -148,20 +148,27 @@ const consumerTables = `-- name: ConsumerTables :one
 SELECT (pg_catalog.to_regclass('onceward.processed_events') IS NOT NULL)::boolean AS installed,
   EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('onceward.consumer_dead_letters')
     AND a.attname OPERATOR(pg_catalog.=) 'topic_id' AND NOT a.attisdropped)::boolean AS current,
-  pg_catalog.current_database()::pg_catalog.text AS database
+  pg_catalog.current_database()::pg_catalog.text AS database,
+  pg_catalog.current_setting('bytea_output')::pg_catalog.text AS bytea_output
 `
 
 type ConsumerTablesRow struct {
-	Installed bool
-	Current   bool
-	Database  string
+	Installed   bool
+	Current     bool
+	Database    string
+	ByteaOutput string
 }
 
-// ConsumerTables says whether the consumer's side is installed, whether as this release needs it, and in which database it looked.
+// ConsumerTables says whether the consumer's side is installed, whether as this release needs it, in which database it looked, and how that writes bytea as text.
 func (q *Queries) ConsumerTables(ctx context.Context) (ConsumerTablesRow, error) {
 	row := q.db.QueryRow(ctx, consumerTables)
 	var i ConsumerTablesRow
-	err := row.Scan(&i.Installed, &i.Current, &i.Database)
+	err := row.Scan(
+		&i.Installed,
+		&i.Current,
+		&i.Database,
+		&i.ByteaOutput,
+	)
 	return i, err
 }
 
