@@ -76,6 +76,10 @@ func TestModesChangeAtTheStart(t *testing.T) {
 			written++
 		}
 		if mode == "exactly-once" {
+			_, out := checked(t, r)
+			for _, topic := range []string{"onceward.checkpoint", "__consumer_offsets", "__transaction_state"} {
+				require.Regexp(t, `(?m)^warning +topic `+topic+` .*1 replica; exactly once stands on it`, out, "one broker")
+			}
 			r.kill() // what was open is aborted, and nothing is published twice
 			continue
 		}

@@ -174,7 +174,7 @@ func TestShowFollowsAnEvent(t *testing.T) {
 	key := enqueue(t, pool, `{"total": 12}`)
 
 	out := fine(t, "show", key.String())
-	require.Contains(t, out, "pending: no relay has run on this database yet")
+	require.Contains(t, out, "pending: no relay is known here: none has begun yet, or all were retired")
 	require.Contains(t, out, `13 B: {"total": 12}`)
 	require.Contains(t, out, "order A")
 	require.Contains(t, out, `{"tenant": "t1"}`)

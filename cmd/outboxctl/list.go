@@ -103,7 +103,7 @@ func printList(p *page, r *events.List) {
 		heading = append(heading, "why…")
 	}
 	if len(rows) == 0 {
-		p.line("no event was found in the state %s; `outboxctl status` counts those of the others", r.State)
+		p.line("no event was found %s; `outboxctl status` counts those of the others", r.Sought())
 	}
 	p.table(heading, rows)
 	if r.More {

@@ -133,7 +133,7 @@ func TestPartitionsAreMaintained(t *testing.T) {
 	require.Equal(t, "open", old(fine(t, "partitions", "maintain", "--dry-run", "-o", "json")).State)
 	l := old(fine(t, "partitions", "maintain", "-o", "json"))
 	require.Equal(t, "waiting", l.State)
-	require.Equal(t, "no relay has run on this database yet", l.Why)
+	require.Equal(t, "no relay is known here: none has begun yet, or all were retired", l.Why)
 	require.Positive(t, l.Bytes)
 
 	exec(t, pool, insertState, "onceward_ctl")
@@ -204,6 +204,7 @@ func TestListByState(t *testing.T) {
 	require.Contains(t, fine(t, "list", "--state", "dead"), "too-large: 2 MB is more than 1 MB")
 
 	require.Empty(t, listed("--stuck", "1h").Events)
+	require.Contains(t, fine(t, "list", "--stuck", "1h"), "no event was found that is pending or waiting for as long as --stuck says")
 	code, stdout, _ := call(t, "list", "--stuck", "1ms")
 	require.Equal(t, exitWrong, code)
 	require.Contains(t, stdout, third.String())

@@ -3,12 +3,14 @@
 package main
 
 import (
+	"encoding/json"
 	"regexp"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/partition"
 )
 
@@ -59,8 +61,13 @@ func TestADetachedDayIsNamed(t *testing.T) {
 	require.True(t, covered(13))
 	cures := regexp.MustCompile(`ALTER TABLE [^;]*;`).FindAllString(stderr, -1)
 	require.Len(t, cures, 2, stderr)
+	var report partitions.Report
+	_, stdout, _ = call(t, "partitions", "status", "--ahead", "14", "-o", "json")
+	require.NoError(t, json.Unmarshal([]byte(stdout), &report))
+	require.Equal(t, []string{cures[0], `outboxctl partitions adopt NAME --reason "…"`, cures[1], "outboxctl partitions maintain --config relay.yaml"},
+		report.Problems[0].Cures)
 	require.Contains(t, cures[0], `ATTACH PARTITION "onceward"."`+day(0)+`"`, "what keeps its events in the account comes first")
-	require.Regexp(t, "ATTACH .*`outboxctl partitions adopt NAME .*no command finds its events any more: ALTER TABLE .* RENAME", stderr)
+	require.Regexp(t, "ATTACH .*`outboxctl partitions adopt NAME .*no command finds its events any more: `ALTER TABLE .* RENAME", stderr)
 	exec(t, pool, cures[0]+" ALTER TABLE onceward.outbox DETACH PARTITION onceward."+day(0))
 	cure = cures[1]
 	require.Equal(t, `ALTER TABLE "onceward"."`+day(0)+`" RENAME TO "`+day(0)+`_detached";`, cure, stderr)

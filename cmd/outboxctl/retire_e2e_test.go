@@ -144,7 +144,7 @@ func TestRetireWhatNeverBegan(t *testing.T) {
 	require.NotContains(t, fine(t, "status"), "second")
 	code, _, stderr = call(t, append(args, "--yes")...)
 	require.Equal(t, exitFailed, code)
-	require.Contains(t, stderr, "no relay has run on this database yet")
+	require.Contains(t, stderr, "no relay is known here: none has begun yet, or all were retired")
 
 	halted("onceward_first", "first")
 	halted("onceward_third", "third")

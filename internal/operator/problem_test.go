@@ -20,6 +20,8 @@ func TestAProblemNamesItsCures(t *testing.T) {
 		"what": "relay a is `+"`halted`: `outboxctl skip KEY --relay a` leaves it out, `outboxctl status`"+` says more",
 		"cures": ["outboxctl skip KEY --relay a", "outboxctl status"]}`, string(text))
 	require.Equal(t, p.What, p.String())
+	p = NewProblem("to mend it: `ALTER TABLE a ATTACH PARTITION b DEFAULT;` then `outboxctl status`; see `a`")
+	require.Equal(t, []string{"ALTER TABLE a ATTACH PARTITION b DEFAULT;", "outboxctl status"}, p.Cures, "in the order in which they are run")
 }
 
 func TestAProblemOfAnErrorHasItsCode(t *testing.T) {

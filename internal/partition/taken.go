@@ -40,7 +40,7 @@ func (e *TakenError) Error() string {
 		maintain = "`outboxctl partitions maintain --side consumer`"
 	}
 	return fmt.Sprintf("%v: %s exists and is not attached, so that its day cannot be made. To mend it, which keeps its rows, as %s: %s%s then %s",
-		ErrTaken, strings.Join(names, ", "), e.as, e.better(), strings.Join(e.toMend, " "), maintain)
+		ErrTaken, strings.Join(names, ", "), e.as, e.better(), quoted(e.toMend), maintain)
 }
 
 // better is what to do rather than to rename a table that has events: no command finds
@@ -49,9 +49,12 @@ func (e *TakenError) better() string {
 	if len(e.again) == 0 {
 		return ""
 	}
-	return strings.Join(e.again, " ") + " and, for each of which a relay then says PARTITION_FILLED, `outboxctl partitions adopt NAME --reason \"…\"` (its events are published once more); " +
+	return quoted(e.again) + " and, for each of which a relay then says PARTITION_FILLED, `outboxctl partitions adopt NAME --reason \"…\"` (its events are published once more); " +
 		"or, so that no command finds its events any more: "
 }
+
+// quoted marks statements as those to run, as a Problem's cures are.
+func quoted(statements []string) string { return "`" + strings.Join(statements, "` `") + "`" }
 
 // Unwrap returns [ErrTaken].
 func (e *TakenError) Unwrap() error { return ErrTaken }

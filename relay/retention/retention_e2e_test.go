@@ -185,7 +185,7 @@ func lifeOfALeaf(o *oldOutbox) {
 	require.NoError(t, o.enqueue(2), "a dry run closes nothing")
 	o.became(LeafOpen, "", func(c *Config) { c.Keep = 10 })
 	require.NoError(t, o.enqueue(3), "ten days are kept")
-	o.became(LeafWaiting, "no relay has run on this database yet")
+	o.became(LeafWaiting, "no relay is known here: none has begun yet, or all were retired")
 	err := o.enqueue(4)
 	require.ErrorIs(t, err, outbox.ErrOutOfWindow)
 	require.ErrorContains(t, err, "is closed")

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/cdc"
-	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay"
 )
@@ -63,13 +62,14 @@ func (r *run) kafka(ctx context.Context) {
 			return []Verdict{ofKafka(failure("topics", err))}
 		}
 		for _, report := range reports {
-			found = append(found, topicVerdict(report))
+			found = append(found, topicVerdicts(report)...)
 		}
 		return found
 	})
 	if r.cfg.Kafka.Mode == relay.ModeExactlyOnce {
 		r.look(ctx, "topic "+publisher.DefaultCheckpointTopic, waitsFor, func(ctx context.Context) []Verdict {
-			return []Verdict{checkpointVerdict(publisher.InspectCheckpoint(ctx, sink, false), r.cfg.Topics.Create)}
+			err := publisher.InspectCheckpoint(ctx, sink, false)
+			return positionVerdicts(ctx, sink, checkpointVerdict(err, r.cfg.Topics.Create))
 		})
 		r.rights(ctx, sink, topics, waitsFor)
 	}
@@ -278,32 +278,6 @@ func routeVerdict(name string, err error) Verdict {
 		}
 	case errors.Is(err, publisher.ErrRecord):
 		v.Status, v.Detail = Warning, v.Detail+"; what has it becomes a dead letter"
-	}
-	return v
-}
-
-func topicVerdict(r publisher.TopicReport) Verdict {
-	v := Verdict{Name: "topic " + r.Name, Status: OK, Detail: label.Count(r.Partitions, "partition") + ", " + label.Count(r.Replicas, "replica")}
-	var route *publisher.RouteError
-	switch {
-	case errors.As(r.Err, &route):
-		v.Status, v.Code, v.Detail, v.Cure = Held, codeRoute, route.Reason, route.Advice()
-	case r.Err != nil:
-		return ofKafka(failure(v.Name, r.Err))
-	case r.Missing:
-		v.Detail = "does not exist; the relay makes it for its first event (topics.create)"
-	case r.Compacted:
-		v.Status, v.Code, v.Detail = Warning, codeCompacted, "cleanup.policy holds compact: Kafka removes every event behind which another of its aggregate stands, also before a consumer has read it"
-		v.Cure = "set cleanup.policy=delete on the topic, unless its consumers want only the last event of each aggregate"
-	case r.Narrow:
-		v.Status, v.Code, v.Cure = Warning, codeNarrow, r.Cure
-		v.Detail = fmt.Sprintf("takes batches of at most %d bytes (max.message.bytes), below the relay's max_message_bytes: its records go one by one, which is slow", r.Limit)
-	case r.Unclean:
-		v.Status, v.Code, v.Cure = Warning, codeUnclean, "set unclean.leader.election.enable=false on the topic: an election of a replica that lags loses acknowledged events"
-	case r.Replicas < 3:
-		v.Status, v.Code, v.Cure = Warning, codeFewReplicas, "with fewer than 3 replicas an acknowledged event can be lost with one machine; raise the replication factor"
-	case r.MinInSync == 1:
-		v.Status, v.Code, v.Cure = Warning, codeMinInSync, "set min.insync.replicas=2 on the topic: with 1 an event counts as acknowledged when one machine has it"
 	}
 	return v
 }

@@ -107,6 +107,14 @@ func Read(ctx context.Context, db *operator.Database, f Filter) (*List, error) {
 // Wrong tells that events are older than they should be.
 func (r *List) Wrong() bool { return r.stuck && len(r.Events) > 0 }
 
+// Sought is which events were looked for, as it stands behind "no event was found".
+func (r *List) Sought() string {
+	if r.stuck {
+		return "that is pending or waiting for as long as --stuck says"
+	}
+	return "in the state " + r.State
+}
+
 // CountOwed counts the events that a relay owes in one state, up to a limit and one more.
 func CountOwed(ctx context.Context, db *operator.Database, slot, state string, limit int) (int, error) {
 	owed := List{State: state}

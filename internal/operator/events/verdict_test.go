@@ -64,7 +64,7 @@ func TestJudge(t *testing.T) {
 		"before":                 {Life{Row: row, Relays: accounts(states.Before)}, states.Before, "before relay orders began"},
 		"only its replay is out": {Life{Row: row, Relays: accounts(states.Before), Kafka: &kafka.Copies{Copies: []kafka.Copy{{ReplayID: "r"}}}}, states.Before, "before relay orders began"},
 		"waiting":                {Life{Row: row, Relays: accounts(states.Waiting)}, states.Waiting, "its route cannot be used for now; relay orders publishes it"},
-		"no relay":               {Life{Row: row}, states.Pending, "no relay has run"},
+		"no relay":               {Life{Row: row}, states.Pending, "none has begun yet, or all were retired"},
 		"relay is beginning":     {Life{Row: row, notBegun: []string{"shop"}}, states.Pending, "relay shop has not begun: `outboxctl status` says what it waits for"},
 		"dead for a retired one": {Life{Row: row, DeadLetters: []Letter{{Slot: "onceward_gone", State: "discarded"}}, Relays: accounts(states.Published)}, states.Published, "relay orders"},
 		"nothing":                {Life{}, states.NotFound, "no committed row has this key"},

@@ -71,7 +71,7 @@ func choose(states []State, name, slot string) (State, error) {
 	}
 	switch {
 	case len(states) == 0:
-		return State{}, errors.New("no relay has run on this database yet")
+		return State{}, errors.New("no relay is known here: none has begun yet, or all were retired")
 	case len(meant) == 0:
 		return State{}, operator.Unclear("no relay %s%s here; there are %s", name, slot, strings.Join(names, ", "))
 	case len(meant) > 1:

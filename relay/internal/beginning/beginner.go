@@ -205,9 +205,9 @@ func (s *Beginner) mayBegin(ctx context.Context) (others string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return "", s.conf.Refuse("outbox.start", fmt.Sprintf("onceward.outbox holds %s and relay %s has never run; %s. "+
+	return "", s.conf.Refuse("outbox.start", fmt.Sprintf("onceward.outbox holds %s, and relay %s has not begun here, or was retired; %s. "+
 		"Set outbox.start: all (or give --set outbox.start=all) and restart the relay to publish them first, or outbox.start: now to publish only what commits from now on: "+
-		"these events are never called published then, and retention keeps them until `outboxctl partitions maintain --config relay.yaml --drop-before --reason \"…\"`%s", label.Count(rows, "event"), s.conf.Relay, slot, others))
+		"these events are never called published then, and retention keeps them until outboxctl partitions maintain --config relay.yaml --drop-before --reason \"…\" lets them go%s", label.Count(rows, "event"), s.conf.Relay, slot, others))
 }
 
 // others refuses a name that has run with another slot, and names the relays that may be
