@@ -93,7 +93,6 @@ type Transactions struct {
 	Interval time.Duration
 	Longest  time.Duration // in the place of Interval, while the relay is behind
 	MaxBytes int64
-	Timeout  time.Duration                            // the coordinator's patience with one; 0: no end
 	Bound    ledger.Checkpoint                        // timeline, session and gap of every checkpoint
 	Segment  pglogrepl.LSN                            // bytes of a segment of the server's log
 	Tick     func(ctx context.Context) (int64, error) // raises the one in the database, durably
@@ -106,9 +105,6 @@ func (p *Pump) ExactlyOnce(tx Transactional, conf Transactions) {
 		progress: p.progress, Transactions: conf, tx: watchedTransactions{tx, p.watch}, cut: p.reading.cut,
 		before:    p.held.write,
 		committed: time.Now(), idle: ledger.Idle{Segment: conf.Segment, Owed: true},
-	}
-	if conf.Timeout > 0 {
-		m.room = firstBytes
 	}
 	m.known.Position, m.known.Reach = p.reading.began.Order, p.reading.began.Reach
 	m.next = m.committed.Add(conf.Interval)

@@ -40,7 +40,6 @@ type exactlyOnce struct {
 	idle      ledger.Idle
 	committed time.Time // when the last one began
 	next      time.Time // before which none begins that the size of the open one does not ask for
-	room      int64     // bytes that the open one may have, where they are fewer than MaxBytes; 0: they are not
 
 	// Guarded by the progress's lock.
 	known  Status    // as the last commit left it
@@ -93,38 +92,10 @@ func (m *exactlyOnce) settle(ctx context.Context, now time.Time, paused bool) er
 		return m.commitPosition(ctx, now)
 	}
 	late := now.Sub(since) >= m.lasts(since) || paused && !now.Before(m.next)
-	if bytes < m.limit() && !late {
+	if bytes < m.MaxBytes && !late {
 		return nil
 	}
 	return m.commit(ctx)
-}
-
-func (m *exactlyOnce) full() bool {
-	_, bytes, _ := m.tx.Open()
-	return bytes >= m.limit()
-}
-
-func (m *exactlyOnce) limit() int64 {
-	if m.room > 0 {
-		return min(m.room, m.MaxBytes)
-	}
-	return m.MaxBytes
-}
-
-// firstBytes is what the first transactions of a session may have, and the least that any may.
-const firstBytes = 64 << 10
-
-// learn sets how large a transaction may be by what the commit of one took. All that was handed over has to be in
-// Kafka by its end: one that a quota lets in too slowly is aborted by its coordinator, and so would be
-// the same one of every session after that.
-func (m *exactlyOnce) learn(bytes int64, took time.Duration) {
-	switch {
-	case m.Timeout == 0:
-	case took > m.Timeout/8:
-		m.room = max(m.room/2, firstBytes)
-	case bytes >= m.limit():
-		m.room = min(2*m.room, max(m.MaxBytes, firstBytes))
-	}
 }
 
 // commitPosition commits a position that no event of a transaction brings along: of what
@@ -176,7 +147,6 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 	}
 	c := m.cut()
 	c.Timeline, c.Session, c.Gap, c.Tick = m.Bound.Timeline, m.Bound.Session, m.Bound.Gap, tick
-	_, bytes, _ := m.tx.Open()
 	asked := time.Now()
 	fault.Crash(fault.BeforeCommit)
 	ctx, cancel := m.outlast(ctx)
@@ -185,10 +155,9 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 		return fmt.Errorf("commit Kafka transaction: %w", err)
 	}
 	fault.Crash(fault.AfterCommit)
-	took, since := time.Since(asked), began.Sub(m.committed)
-	m.learn(bytes, took)
+	since := began.Sub(m.committed)
 	m.committed, m.next = began, m.after(began, time.Now())
-	m.counts.Committed(m.events, m.open-m.events, took, m.oldest)
+	m.counts.Committed(m.events, m.open-m.events, time.Since(asked), m.oldest)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	live := m.look()

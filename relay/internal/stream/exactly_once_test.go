@@ -248,39 +248,6 @@ func TestATransactionIsCommittedWhenItIsLarge(t *testing.T) {
 	require.EqualValues(t, 100, c.Order)
 }
 
-// A session begins with small transactions, which grow while commits are quick and shrink where one is not: under
-// a quota that lets in 40 kB a second none lasts as long as its coordinator bears it.
-func TestTransactionsAreAsLargeAsKafkaTakesThemInTime(t *testing.T) {
-	m := &exactlyOnce{Transactions: Transactions{MaxBytes: 32 << 20, Timeout: time.Minute}, room: firstBytes}
-	for range 9 {
-		m.learn(m.limit(), time.Second)
-	}
-	require.EqualValues(t, 32<<20, m.limit())
-	m.learn(m.limit(), time.Second)
-	require.EqualValues(t, 32<<20, m.limit())
-	m.learn(1, time.Minute)
-	require.EqualValues(t, 16<<20, m.limit())
-	m.learn(1, time.Second)
-	require.EqualValues(t, 16<<20, m.limit(), "a small one says nothing of a large one")
-	for m.room = firstBytes; m.limit() < 1<<20; {
-		before, took := m.limit(), time.Duration(m.limit())*time.Second/40_000
-		require.Less(t, took, m.Timeout/2)
-		if m.learn(before, took); m.limit() < before {
-			break
-		}
-	}
-	for range 100 {
-		m.learn(m.limit(), time.Minute)
-	}
-	require.EqualValues(t, firstBytes, m.limit())
-	m.MaxBytes = 1000
-	m.learn(m.limit(), time.Second)
-	require.EqualValues(t, 1000, m.limit())
-	m = &exactlyOnce{Transactions: Transactions{MaxBytes: 1000}}
-	m.learn(1000, time.Hour)
-	require.EqualValues(t, 1000, m.limit())
-}
-
 func TestTheTickIsDurableBeforeTheCheckpointThatCarriesIt(t *testing.T) {
 	g := quiet()
 	p, m, _ := g.session(t)
