@@ -16,7 +16,7 @@ func TestTheDatabaseHasAnotherClientEncoding(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t, "18")
 	w.prepareTables()
-	for _, setting := range []string{"client_encoding = 'LATIN1'", "standard_conforming_strings = off", "default_transaction_isolation = 'serializable'"} {
+	for _, setting := range []string{"client_encoding = 'LATIN1'", "standard_conforming_strings = off"} {
 		w.execute("ALTER DATABASE " + w.name + " SET " + setting)
 	}
 	config, err := pgx.ParseConfig(w.server.DSN(w.name))
