@@ -3,11 +3,14 @@
 package e2e
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/outbox"
 )
 
 // TestTheDatabaseHasAnotherClientEncoding: what a database or a role sets for everybody changes no byte of what the
@@ -25,19 +28,27 @@ func TestTheDatabaseHasAnotherClientEncoding(t *testing.T) {
 	writer, err := pgx.ConnectConfig(t.Context(), config)
 	require.NoError(t, err)
 	defer writer.Close(t.Context())
-	write := func(id string) {
-		_, err := writer.Exec(t.Context(), `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload, headers)
-			VALUES ((lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '70008' || $1)::uuid, $2, 'order', 'kunde-✓', 'X', '{}', '{"tenant": "übung ✓"}')`, id, w.name)
-		require.NoError(t, err)
+	written := 0
+	write := func() {
+		written++
+		require.NoError(t, pgx.BeginFunc(t.Context(), writer, func(tx pgx.Tx) error {
+			key, err := outbox.NewKey(w.name)
+			require.NoError(t, err)
+			_, err = outbox.Enqueue(t.Context(), tx, outbox.Event{Key: key, AggregateType: "order", AggregateID: "kunde-✓", Type: "X",
+				Payload: []byte("{}"), Headers: map[string]string{"tenant": "übung ✓"}})
+			return err
+		}))
 	}
 	r := w.newRelay(w.config("checkpoint_interval: 50ms", `admin: {listen: "off"}`), "")
 	r.start()
 	eventually(t, "the relay streams", 30*time.Second, func() bool { return sessions(r) == 1 })
-	write("000000000000001")
+	write()
 	caughtUp(t, w, r)
 	outboxctl(t, w.dsn(operatorLogin), "pause", "--route", w.topic(), "--relay", w.name, "--reason", "x")
-	write("000000000000002")
-	eventually(t, "the event waits", 30*time.Second, func() bool { return scalar[int](w, "SELECT count(*) FROM onceward.waiting") == 1 })
+	eventually(t, "an event waits, once the relay has heard of the pause", 30*time.Second, func() bool {
+		write()
+		return scalar[int](w, "SELECT count(*) FROM onceward.waiting") > 0
+	})
 	outboxctl(t, w.dsn(operatorLogin), "resume", "--route", w.topic(), "--relay", w.name, "--reason", "x")
 	eventually(t, "it does no more", 30*time.Second, func() bool { return scalar[int](w, "SELECT count(*) FROM onceward.waiting") == 0 })
 	caughtUp(t, w, r)
@@ -49,7 +60,7 @@ func TestTheDatabaseHasAnotherClientEncoding(t *testing.T) {
 			partitions = append(partitions, m.Partition)
 		}
 	}
-	require.Len(t, partitions, 2)
-	require.Equal(t, partitions[0], partitions[1])
+	require.Len(t, partitions, written)
+	require.Len(t, slices.Compact(partitions), 1)
 	require.Equal(t, 1, sessions(r))
 }
