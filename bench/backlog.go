@@ -49,8 +49,8 @@ func (st *stage) transactions(from, end, step, each int) string {
 	if each == 0 {
 		size = "(1 + i * 7919 % 50)"
 		transaction = `
-			IF i * 31 % 5 = 0 THEN ` + write + ` ROLLBACK; END IF;
-			IF i * 31 % 7 = 0 THEN
+			IF i % 5 = 0 THEN ` + write + ` ROLLBACK; END IF;
+			IF i % 7 = 0 THEN
 				BEGIN ` + write + ` RAISE 'undone'; EXCEPTION WHEN raise_exception THEN NULL; END;
 			END IF;
 			BEGIN ` + write + ` EXCEPTION WHEN raise_exception THEN RAISE; END;`

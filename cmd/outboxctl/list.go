@@ -125,6 +125,6 @@ func printList(p *page, r *events.List) {
 		p.line("\nrelay %s has not begun: `outboxctl status` says what it waits for", relay)
 	}
 	if len(r.Relays)+len(r.NotBegun) == 0 {
-		p.line("\nno relay is known here: none has begun yet, or all were retired")
+		p.line("\n%s", label.NoRelay)
 	}
 }

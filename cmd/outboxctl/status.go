@@ -170,7 +170,7 @@ func printRelays(p *page, r *status.Report) {
 	p.table([]string{"topic made anew", "slot??", "times?", "last??", "records of the one before?"}, remadeRows(r.Remade))
 	p.table([]string{"parked aggregate…", "slot??", "letters?", "since?", "behind", "why…"}, parkedRows(r.Parked))
 	if len(r.Relays) == 0 {
-		p.line("\nno relay is known here: none has begun yet, or all were retired")
+		p.line("\n%s", label.NoRelay)
 	}
 }
 

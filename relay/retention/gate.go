@@ -198,7 +198,7 @@ func (m *maintenance) source(l *leaf) string {
 func reasons(verdicts []verdict, letters, waits int64, dropBefore bool) []string {
 	var out []string
 	if len(verdicts) == 0 {
-		out = append(out, "no relay is known here: none has begun yet, or all were retired")
+		out = append(out, label.NoRelay)
 	}
 	for _, v := range verdicts {
 		if reason := v.reason(dropBefore); reason != "" {

@@ -7,17 +7,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// planned runs statements that the server does not keep prepared.
-type planned struct{ tx pgx.Tx }
-
-// unprepared asks for a mode that works also in a pool that keeps no descriptions.
-func (p planned) unprepared(args []any) []any {
-	mode := pgx.QueryExecModeCacheDescribe
-	if p.tx.Conn().Config().DescriptionCacheCapacity <= 0 {
-		mode = pgx.QueryExecModeDescribeExec
-	}
-	return append([]any{mode}, args...)
+// planned runs statements in a mode in which the server does not keep them prepared.
+type planned struct {
+	tx   pgx.Tx
+	mode pgx.QueryExecMode
 }
+
+func (p planned) unprepared(args []any) []any { return append([]any{p.mode}, args...) }
 
 // Exec implements consumerdb.DBTX.
 func (p planned) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {

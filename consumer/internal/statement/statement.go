@@ -20,10 +20,14 @@ type Queries struct {
 // On returns those of a transaction of pgx.
 func On(tx pgx.Tx) Queries {
 	q := consumerdb.New(tx)
-	if tx.Conn().Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
+	config := tx.Conn().Config() // a copy
+	switch {
+	case config.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement:
 		return Queries{q, q}
+	case config.DescriptionCacheCapacity <= 0:
+		return Queries{q, consumerdb.New(planned{tx, pgx.QueryExecModeDescribeExec})}
 	}
-	return Queries{q, consumerdb.New(planned{tx})}
+	return Queries{q, consumerdb.New(planned{tx, pgx.QueryExecModeCacheDescribe})}
 }
 
 // Claim inserts claims and returns the ids of those that are new. That of an event which is alone has a

@@ -94,7 +94,7 @@ func (r *Life) judgeRelays() {
 		r.set(states.Pending, "relay %s has not begun: `outboxctl status` says what it waits for", strings.Join(r.notBegun, ", "))
 		return
 	}
-	r.set(states.Pending, "no relay is known here: none has begun yet, or all were retired")
+	r.set(states.Pending, label.NoRelay)
 }
 
 // InVain says how long it was waited, and how not to wait for a relay that is behind, or no more.

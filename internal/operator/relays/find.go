@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/onceward/onceward/internal/label"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
@@ -71,7 +72,7 @@ func choose(states []State, name, slot string) (State, error) {
 	}
 	switch {
 	case len(states) == 0:
-		return State{}, errors.New("no relay is known here: none has begun yet, or all were retired")
+		return State{}, errors.New(label.NoRelay)
 	case len(meant) == 0:
 		return State{}, operator.Unclear("no relay %s%s here; there are %s", name, slot, strings.Join(names, ", "))
 	case len(meant) > 1:
