@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -39,16 +40,26 @@ func (w *environment) eachCommitted(topic string, record func(*sarama.ConsumerMe
 	require.NoError(w.t, err)
 	left := map[int32]int64{}
 	for _, p := range partitions {
-		oldest, err := client.GetOffset(topic, p, sarama.OffsetOldest)
-		require.NoError(w.t, err)
-		newest, err := client.GetOffset(topic, p, sarama.OffsetNewest)
-		require.NoError(w.t, err)
-		if oldest < newest {
+		newest := w.offset(client, topic, p, sarama.OffsetNewest)
+		if w.offset(client, topic, p, sarama.OffsetOldest) < newest {
 			left[p] = newest
 		}
 	}
 	if len(left) > 0 {
 		w.scanAt(topic, kgo.ReadCommitted(), left, record)
+	}
+}
+
+// offset waits until the partition has a leader that knows of it: in a topic that has just been made it may not yet.
+func (w *environment) offset(client sarama.Client, topic string, partition int32, at int64) int64 {
+	w.t.Helper()
+	for {
+		offset, err := client.GetOffset(topic, partition, at)
+		if errors.Is(err, sarama.ErrNotLeaderForPartition) && w.t.Context().Err() == nil {
+			continue
+		}
+		require.NoError(w.t, err)
+		return offset
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
@@ -63,4 +64,24 @@ func TestTheDatabaseHasAnotherClientEncoding(t *testing.T) {
 	require.Len(t, partitions, written)
 	require.Len(t, slices.Compact(partitions), 1)
 	require.Equal(t, 1, sessions(r))
+}
+
+// TestExactlyOnceUnderAQuota: what Kafka lets in slowly is committed in transactions that end in time. One of all
+// that waits would be aborted by its coordinator, and so in every session after that.
+func TestExactlyOnceUnderAQuota(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t, "18")
+	const rate, events, bytes = 50_000, 1500, 1000
+	require.NoError(t, w.admin.AlterClientQuotas([]sarama.QuotaEntityComponent{{
+		EntityType: sarama.QuotaEntityClientID, MatchType: sarama.QuotaMatchExact, Name: "onceward-" + w.name,
+	}}, sarama.ClientQuotasOp{Key: "producer_byte_rate", Value: rate}, false))
+	w.prepareTables()
+	r := w.newRelay(w.config(`admin: {listen: "off"}`), "").inMode("exactly-once")
+	r.env = append(r.env, "ONCEWARD_KAFKA_COMPRESSION=none", "ONCEWARD_KAFKA_TRANSACTION_TIMEOUT=10s")
+	r.start()
+	eventually(t, "the relay streams", 30*time.Second, func() bool { return sessions(r) == 1 })
+	require.NoError(t, bulk(t.Context(), w, 0, events, bytes))
+	eventually(t, "all is in Kafka", 2*time.Minute, func() bool { return len(w.committed(w.topic())) >= events })
+	require.Equal(t, 1, sessions(r))
+	r.stop()
 }

@@ -211,9 +211,6 @@ func (t *Transactional) Publish(ctx context.Context, ev Event) error {
 	if err := p.send(ctx, r); err != nil {
 		return p.reason(err)
 	}
-	if t.events == 0 {
-		t.since = time.Now()
-	}
 	t.events++
 	t.bytes += cost
 	return nil
@@ -229,7 +226,7 @@ func (t *Transactional) begin() {
 	if t.begun {
 		return
 	}
-	t.begun = true
+	t.begun, t.since = true, time.Now()
 	t.txn.producer.Transaction++
 	t.publisher.loop.Become(t.txn.producer)
 	t.opened.Store(int64(max(time.Since(t.born), 1)))
@@ -263,12 +260,15 @@ func (t *Transactional) inTurn(fn func()) {
 
 // Open describes the open transaction: how many events it holds, how much
 // memory they took, estimated as for MaxInFlightBytes, and when the first was
-// handed over. All are zero when none was.
+// to be handed over. All are zero when none was.
 func (t *Transactional) Open() (events int, bytes int64, since time.Time) {
 	t.publisher.handover.Lock()
 	defer t.publisher.handover.Unlock()
 	return t.events, t.bytes, t.since
 }
+
+// Throttled returns until when a broker takes nothing, because a quota is used up; zero when none has asked for it.
+func (t *Transactional) Throttled() time.Time { return t.publisher.loop.Throttled() }
 
 // Failed is closed when nothing can be committed any more.
 func (t *Transactional) Failed() <-chan struct{} { return t.publisher.Failed() }
@@ -300,7 +300,7 @@ func (t *Transactional) watch() {
 			opened := t.opened.Load()
 			if opened != 0 && time.Since(t.born)-time.Duration(opened) > t.config.Timeout {
 				p.fail(fmt.Errorf("%w: a Kafka transaction was not ended, or what it left not read, within its timeout of %s; "+
-					"see whether partitions lack in-sync replicas, brokers are away or a quota (producer_byte_rate) holds up what is written, and go on from the checkpoint", ErrFailed, t.config.Timeout))
+					"see whether partitions lack in-sync replicas, brokers are away or a quota holds up what is written, and go on from the checkpoint", ErrFailed, t.config.Timeout))
 				return
 			}
 		}

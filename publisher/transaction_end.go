@@ -87,20 +87,19 @@ func (t *Transactional) end(ctx context.Context, commit func() error) error {
 		defer close(ending)
 		done <- commit()
 	})
-	var err error
 	select {
-	case err = <-done:
+	case err := <-done:
 		if err != nil {
 			err = t.explain("commit a transaction", err)
 		}
+		return err
 	case <-p.failed:
-		err = p.Err()
+		return p.Err()
 	case <-p.quit:
-		err = ErrClosed
+		return ErrClosed
 	case <-ctx.Done():
-		err = t.explainWait(ctx.Err())
+		return t.explainWait(ctx.Err())
 	}
-	return err
 }
 
 // renew gives the next transaction an epoch of its own. Brokers cannot tell the

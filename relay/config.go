@@ -141,7 +141,9 @@ type TransactionConfig struct {
 	// another, less what one takes, unless max_bytes have come. While the relay is
 	// behind, a transaction lasts a quarter of that, up to four intervals. Default 100ms.
 	Interval time.Duration `koanf:"interval"`
-	// MaxBytes of events after which a transaction is committed. Default 32MiB.
+	// MaxBytes of events after which a transaction is committed. A session begins with 16KiB for
+	// each second of the timeout, which grows by half while commits take less than an eighth of the timeout,
+	// and is halved where one takes longer: under a quota, say. Default 32MiB.
 	MaxBytes Bytes `koanf:"max_bytes"`
 	// Timeout is after how long Kafka aborts a transaction of a relay that went
 	// silent (transaction.timeout.ms). Default 60s; at most what the brokers

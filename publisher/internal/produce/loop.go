@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -73,6 +74,8 @@ type Loop struct {
 	asked   bool        // leaders
 	asking  []*lane     // to join
 	tasks   sync.WaitGroup
+
+	throttled atomic.Pointer[time.Time]
 }
 
 // joined is what became of adding partitions to a transaction.
@@ -115,6 +118,15 @@ func (l *Loop) Become(p Producer) { l.intake.become(p) }
 
 // Nudge has the loop look at what has come, when somebody has begun to wait.
 func (l *Loop) Nudge() { l.intake.nudge() }
+
+// Throttled returns until when a broker has asked for a pause, the latest of all; zero when none has. Safe for
+// concurrent use.
+func (l *Loop) Throttled() time.Time {
+	if until := l.throttled.Load(); until != nil {
+		return *until
+	}
+	return time.Time{}
+}
 
 // Joined says that what was asked for by Join is done, or why not, and the topic of
 // the partition that is to blame.
@@ -214,6 +226,8 @@ func (l *Loop) settle(a answer) {
 	if a.err != nil {
 		l.dismiss(a.courier)
 		close(a.courier.requests)
+	} else if until := now.Add(a.response.ThrottleTime); until.After(now) && until.After(l.Throttled()) {
+		l.throttled.Store(&until)
 	}
 	for _, lane := range a.lanes {
 		switch v, cause := judgeAnswer(a, lane); v {

@@ -93,6 +93,7 @@ type Transactions struct {
 	Interval time.Duration
 	Longest  time.Duration // in the place of Interval, while the relay is behind
 	MaxBytes int64
+	Timeout  time.Duration                            // the coordinator's patience with one
 	Bound    ledger.Checkpoint                        // timeline, session and gap of every checkpoint
 	Segment  pglogrepl.LSN                            // bytes of a segment of the server's log
 	Tick     func(ctx context.Context) (int64, error) // raises the one in the database, durably
@@ -106,6 +107,7 @@ func (p *Pump) ExactlyOnce(tx Transactional, conf Transactions) {
 		before:    p.held.write,
 		committed: time.Now(), idle: ledger.Idle{Segment: conf.Segment, Owed: true},
 	}
+	m.room = conf.first()
 	m.known.Position, m.known.Reach = p.reading.began.Order, p.reading.began.Reach
 	m.next = m.committed.Add(conf.Interval)
 	p.watch.together = true

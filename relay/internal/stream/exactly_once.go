@@ -20,6 +20,8 @@ type Transactional interface {
 	Commit(ctx context.Context, pos publisher.Position) error
 	// Open describes what was handed over since the last commit.
 	Open() (events int, bytes int64, since time.Time)
+	// Throttled returns until when Kafka takes nothing more; zero when that was not so.
+	Throttled() time.Time
 }
 
 // refresh is the longest time between two commits: Kafka forgets the offset of
@@ -40,6 +42,7 @@ type exactlyOnce struct {
 	idle      ledger.Idle
 	committed time.Time // when the last one began
 	next      time.Time // before which none begins that the size of the open one does not ask for
+	room      int64     // bytes that the open one may have, where MaxBytes are more
 
 	// Guarded by the progress's lock.
 	known  Status    // as the last commit left it
@@ -92,10 +95,41 @@ func (m *exactlyOnce) settle(ctx context.Context, now time.Time, paused bool) er
 		return m.commitPosition(ctx, now)
 	}
 	late := now.Sub(since) >= m.lasts(since) || paused && !now.Before(m.next)
-	if bytes < m.MaxBytes && !late {
+	if bytes < m.limit() && !late {
 		return nil
 	}
 	return m.commit(ctx)
+}
+
+func (m *exactlyOnce) full() bool {
+	_, bytes, _ := m.tx.Open()
+	return bytes >= m.limit()
+}
+
+func (m *exactlyOnce) limit() int64 {
+	return min(m.room, m.MaxBytes)
+}
+
+// leastBytes is what a transaction may have however slowly Kafka takes it.
+const leastBytes = 64 << 10
+
+// first is what the first transaction of a session may have: what comes in within the timeout at 16 KiB
+// a second.
+func (t Transactions) first() int64 {
+	return max(leastBytes, int64(t.Timeout.Seconds()*(16<<10)))
+}
+
+// learn sets how large a transaction may be by how long Kafka was busy with one. All that was handed over has to be
+// there by the commit: what a quota lets in too slowly is aborted by its coordinator, and so would be
+// the same one of every session after that. A quota lets in what was saved up first, and the transaction
+// beyond that whole; then the next one waits. So it grows by half only.
+func (m *exactlyOnce) learn(bytes int64, took time.Duration) {
+	switch {
+	case took > m.Timeout/8:
+		m.room = max(min(m.room, bytes)/2, leastBytes)
+	case bytes >= m.limit():
+		m.room = min(m.room+m.room/2, m.MaxBytes)
+	}
 }
 
 // commitPosition commits a position that no event of a transaction brings along: of what
@@ -147,6 +181,7 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 	}
 	c := m.cut()
 	c.Timeline, c.Session, c.Gap, c.Tick = m.Bound.Timeline, m.Bound.Session, m.Bound.Gap, tick
+	_, bytes, _ := m.tx.Open()
 	asked := time.Now()
 	fault.Crash(fault.BeforeCommit)
 	ctx, cancel := m.outlast(ctx)
@@ -155,9 +190,10 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 		return fmt.Errorf("commit Kafka transaction: %w", err)
 	}
 	fault.Crash(fault.AfterCommit)
-	since := began.Sub(m.committed)
+	took, since := time.Since(asked), began.Sub(m.committed)
+	m.learn(bytes, max(took, m.tx.Throttled().Sub(asked)))
 	m.committed, m.next = began, m.after(began, time.Now())
-	m.counts.Committed(m.events, m.open-m.events, time.Since(asked), m.oldest)
+	m.counts.Committed(m.events, m.open-m.events, took, m.oldest)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	live := m.look()

@@ -38,6 +38,8 @@ type mode interface {
 	// settle ends what is due at this time; paused says that the stream has
 	// nothing more for now.
 	settle(ctx context.Context, now time.Time, paused bool) error
+	// full reports whether settle is due whatever the time.
+	full() bool
 	// wake returns when settle wants to be called again; zero: when there is
 	// something.
 	wake(now time.Time) time.Time
@@ -67,6 +69,8 @@ type Flusher interface {
 	Sink
 	Flush(ctx context.Context) error
 }
+
+func (*idempotent) full() bool { return false }
 
 func (m *idempotent) handed(s *step) error {
 	if s.tag == noTag {

@@ -192,10 +192,10 @@ func (p *Pump) settle(ctx context.Context, paused bool) error {
 	return p.whilePaused(ctx)
 }
 
-// settleAmid settles behind each 64th of many: a long batch or page is no reason to be
-// late.
+// settleAmid settles behind each 64th of many, and behind one that makes it due: a long
+// batch or page is no reason to be late.
 func (p *Pump) settleAmid(ctx context.Context, i int) error {
-	if i%64 != 63 {
+	if i%64 != 63 && !p.mode.full() {
 		return nil
 	}
 	return p.settle(ctx, false)

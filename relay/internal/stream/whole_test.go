@@ -125,6 +125,7 @@ func (l *fakeLedger) Commit(_ context.Context, pos publisher.Position) error {
 func (l *fakeLedger) Open() (int, int64, time.Time) {
 	return len(l.open), int64(len(l.open)) * 100, l.at
 }
+func (l *fakeLedger) Throttled() time.Time    { return time.Time{} }
 func (l *fakeLedger) Failed() <-chan struct{} { return nil }
 func (l *fakeLedger) Err() error              { return nil }
 func (l *fakeLedger) Close() error            { return nil }
@@ -180,9 +181,9 @@ func (g *ground) session(t require.TestingT) (*Pump, *exactlyOnce, *fakeSource) 
 	p := newPump(c, b, slog.New(slog.DiscardHandler))
 	l := &fakeLedger{g: g}
 	m := &exactlyOnce{
-		idle:     ledger.Idle{Segment: 16 << 20},
+		idle: ledger.Idle{Segment: 16 << 20}, room: 1 << 30,
 		progress: b, tx: l, cut: p.reading.cut, before: p.held.write, committed: time.Now(),
-		Transactions: Transactions{Interval: 100 * time.Millisecond, MaxBytes: 600, Tick: func(context.Context) (int64, error) {
+		Transactions: Transactions{Timeout: time.Minute, Interval: 100 * time.Millisecond, MaxBytes: 600, Tick: func(context.Context) (int64, error) {
 			g.tick++
 			return g.tick, g.mayCrash("after the tick")
 		}},
