@@ -210,6 +210,20 @@ func TestByteaAsText(t *testing.T) {
 	}
 }
 
+// TestAnotherEncoding: text that would be stored as another is refused, and the cure that is named is one.
+func TestAnotherEncoding(t *testing.T) {
+	t.Parallel()
+	l := newTill(t, 1)
+	exec(t, l.db, "DO $$ BEGIN EXECUTE 'ALTER DATABASE '||current_database()||' SET client_encoding = latin1'; END $$")
+	err := l.in(l.db.Config().ConnString(), pgx.QueryExecModeCacheStatement)
+	require.ErrorContains(t, err, "client_encoding = LATIN1")
+	_, cure, _ := strings.Cut(err.Error(), "`")
+	cure, _, _ = strings.Cut(cure, "`")
+	exec(t, l.db, cure)
+	require.NoError(t, l.in(l.db.Config().ConnString(), pgx.QueryExecModeCacheStatement))
+	l.promises()
+}
+
 // TestPoolers (P3): behind PgBouncer in transaction mode the same holds, and every
 // promise of the table; what cannot hold is refused by name. The short form has the
 // table in two of the modes, E2E_FULL=1 in all.

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"math"
 	"syscall"
 	"testing"
 	"time"
@@ -81,7 +82,7 @@ func runJob(t *testing.T, j job) outcome {
 	w.install()
 	w.createTopic(nil)
 	relayDefect := j.defect
-	load := &writers{pool: w.app, seed: 1, count: 8, aggregates: 40, target: j.events, namespace: w.name}
+	load := &writers{pool: w.app, seed: 1, count: 8, aggregates: 40, target: math.MaxInt64, namespace: w.name}
 	if j.defect == enqueueOutside {
 		load.outside, relayDefect = true, ""
 	}
@@ -96,6 +97,8 @@ func runJob(t *testing.T, j job) outcome {
 		killInFlight(t, w, r, load)
 		r.start()
 	}
+	eventually(t, "the writers have written enough", time.Minute, func() bool { return load.committed.Load() >= j.events })
+	load.enough.Store(true)
 	require.NoError(t, <-written)
 	caughtUp(t, w, r)
 	r.stop()

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -24,17 +25,19 @@ func TestExactlyOnceMainJob(t *testing.T) {
 			w := newEnvironment(t, version)
 			w.install()
 			w.createTopic(nil)
-			load := &writers{pool: w.app, seed: 1, count: 8, aggregates: 40, target: 5000, namespace: w.name}
+			load := &writers{pool: w.app, seed: 1, count: 8, aggregates: 40, target: math.MaxInt64, namespace: w.name}
 			r := w.newRelay(w.config("checkpoint_interval: 20ms", "admin: {listen: \"off\"}"), "").inMode("exactly-once")
 			r.start()
 			eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
 			written := make(chan error, 1)
 			go func() { written <- load.run(t.Context()) }()
 			for i := range int64(2) {
-				eventually(t, "the writers go on", time.Minute, func() bool { return load.committed.Load() >= load.target*(i+1)/3 })
+				eventually(t, "the writers go on", time.Minute, func() bool { return load.committed.Load() >= 5000*(i+1)/3 })
 				killInFlight(t, w, r, load)
 				r.start()
 			}
+			eventually(t, "the writers have written enough", time.Minute, func() bool { return load.committed.Load() >= 5000 })
+			load.enough.Store(true)
 			require.NoError(t, <-written)
 			caughtUp(t, w, r)
 			r.stop()

@@ -25,20 +25,24 @@ func TestTheDatabaseHasAnotherClientEncoding(t *testing.T) {
 	}
 	config, err := pgx.ParseConfig(w.server.DSN(w.name))
 	require.NoError(t, err)
-	config.RuntimeParams["client_encoding"] = "UTF8" // as the drivers of most languages do
-	writer, err := pgx.ConnectConfig(t.Context(), config)
-	require.NoError(t, err)
-	defer writer.Close(t.Context())
-	written := 0
-	write := func() {
-		written++
-		require.NoError(t, pgx.BeginFunc(t.Context(), writer, func(tx pgx.Tx) error {
+	enqueue := func() error {
+		conn, err := pgx.ConnectConfig(t.Context(), config)
+		require.NoError(t, err)
+		defer conn.Close(t.Context())
+		return pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
 			key, err := outbox.NewKey(w.name)
 			require.NoError(t, err)
 			_, err = outbox.Enqueue(t.Context(), tx, outbox.Event{Key: key, AggregateType: "order", AggregateID: "kunde-✓", Type: "X",
 				Payload: []byte("{}"), Headers: map[string]string{"tenant": "übung ✓"}})
 			return err
-		}))
+		})
+	}
+	require.ErrorContains(t, enqueue(), "client_encoding = LATIN1", "what pgx would write is not what is to be written")
+	config.RuntimeParams["client_encoding"] = "UTF8" // as the drivers of most languages do
+	written := 0
+	write := func() {
+		written++
+		require.NoError(t, enqueue())
 	}
 	r := w.newRelay(w.config("checkpoint_interval: 50ms", `admin: {listen: "off"}`), "")
 	r.start()

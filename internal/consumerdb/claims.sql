@@ -80,4 +80,5 @@ SELECT (pg_catalog.to_regclass('onceward.processed_events') IS NOT NULL)::boolea
   EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('onceward.consumer_dead_letters')
     AND a.attname OPERATOR(pg_catalog.=) 'topic_id' AND NOT a.attisdropped)::boolean AS current,
   pg_catalog.current_database()::pg_catalog.text AS database,
-  pg_catalog.current_setting('bytea_output')::pg_catalog.text AS bytea_output;
+  pg_catalog.current_setting('bytea_output')::pg_catalog.text AS bytea_output,
+  pg_catalog.current_setting('client_encoding')::pg_catalog.text AS client_encoding;

@@ -149,14 +149,16 @@ SELECT (pg_catalog.to_regclass('onceward.processed_events') IS NOT NULL)::boolea
   EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('onceward.consumer_dead_letters')
     AND a.attname OPERATOR(pg_catalog.=) 'topic_id' AND NOT a.attisdropped)::boolean AS current,
   pg_catalog.current_database()::pg_catalog.text AS database,
-  pg_catalog.current_setting('bytea_output')::pg_catalog.text AS bytea_output
+  pg_catalog.current_setting('bytea_output')::pg_catalog.text AS bytea_output,
+  pg_catalog.current_setting('client_encoding')::pg_catalog.text AS client_encoding
 `
 
 type ConsumerTablesRow struct {
-	Installed   bool
-	Current     bool
-	Database    string
-	ByteaOutput string
+	Installed      bool
+	Current        bool
+	Database       string
+	ByteaOutput    string
+	ClientEncoding string
 }
 
 // ConsumerTables says whether the consumer's side is installed, whether as this release needs it, in which database it looked, and how that writes bytea as text.
@@ -168,6 +170,7 @@ func (q *Queries) ConsumerTables(ctx context.Context) (ConsumerTablesRow, error)
 		&i.Current,
 		&i.Database,
 		&i.ByteaOutput,
+		&i.ClientEncoding,
 	)
 	return i, err
 }
