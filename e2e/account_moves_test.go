@@ -82,6 +82,8 @@ const (
 	roleStripped       pack = "relay's role stripped and mended"
 	kafkaHung          pack = "Kafka hung for one relay"
 	tlsToggled         pack = "TLS of PostgreSQL served or not"
+	settingChanged     pack = "setting of the database or the relay's role changed"
+	quotaSet           pack = "producer quota set and removed"
 	// Users' mistakes.
 	badRow          pack = "row with a bad key"
 	impossibleTopic pack = "row of an impossible topic"
@@ -113,6 +115,7 @@ func (a *accounting) moves() map[pack]func(step) bool {
 		producerBound: a.bindProducer, systemAdopted: a.adoptSystem, kafkaAdopted: a.adoptKafka, leafUnlogged: a.unlogLeaf, leafFilled: a.fillLeaf, secondRelay: a.beginSecond,
 		profilesToggled: a.toggleProfiles, maintenanceLed: a.leadMaintenanceElsewhere, databaseCopied: a.copyBeside, slotStolen: a.takeSlot,
 		roleStripped: a.stripRole, kafkaHung: a.hangForOne, tlsToggled: a.toggleTLS,
+		settingChanged: a.changeSetting, quotaSet: a.limitProducer,
 		storageSaved: a.saveStorage, storageRestored: a.restoreStorage, standbyMade: a.makeStandby, standbyPromoted: a.promoteStandby,
 	}
 }

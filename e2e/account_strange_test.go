@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -232,4 +233,34 @@ func (a *accounting) hangForOne(s step) bool {
 		a.nemesis.later(lasting, a.ground.network.Inject(kafkaproxy.Fault{Key: key, Action: kafkaproxy.Hold, Client: client}).Release)
 	}
 	return true
+}
+
+// changeSetting gives the relay's role, or all in the database, another setting of what text is or of what is
+// read, for a while: the relay has its own, and so has outboxctl.
+func (a *accounting) changeSetting(s step) bool {
+	setting := [][2]string{
+		{"client_encoding", "latin1"}, {"standard_conforming_strings", "off"}, {"bytea_output", "escape"},
+		{"default_transaction_isolation", "serializable"},
+	}[s.target%4]
+	whose := "ROLE " + relayLogin + " IN DATABASE " + a.name
+	if s.up && s.target%4 != 3 { // an outboxctl that is serializable may be refused beside a relay
+		whose = "DATABASE " + a.name
+	}
+	if !a.nemesis.sql("ALTER " + whose + " SET " + setting[0] + " = " + setting[1]) {
+		return false
+	}
+	a.undoes(s.lasting, func() bool { return a.nemesis.sql("ALTER " + whose + " RESET " + setting[0]) })
+	return a.nemesis.sql(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '` + relayLogin + `'`)
+}
+
+// limitProducer has Kafka take from a relay no more than a part of what is written, for a while.
+func (a *accounting) limitProducer(s step) bool {
+	client := a.client(fmt.Sprintf("relay-%d", s.target%uint64(len(a.relays))))
+	limit := func(remove bool) bool {
+		return a.admin.AlterClientQuotas([]sarama.QuotaEntityComponent{{
+			EntityType: sarama.QuotaEntityClientID, MatchType: sarama.QuotaMatchExact, Name: client,
+		}}, sarama.ClientQuotasOp{Key: "producer_byte_rate", Value: 100_000, Remove: remove}, false) == nil
+	}
+	a.endsAfter(s.lasting, func() bool { return limit(true) }) // also where no answer came
+	return limit(false)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/pgserver"
@@ -80,11 +81,17 @@ func (m *mover) memberRestarted() bool {
 	return true
 }
 
-// deployed changes a member's version: its classes and handlers.
+// deployed changes a member's version: its classes and handlers, and how its pool speaks to the database.
 func (m *mover) deployed() bool {
 	c := m.member()
 	m.stopMember(c)
 	c.task.Version = 3 - c.task.Version
+	modes := []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol}
+	c.task.Mode, c.task.Bare = modes[m.rng.IntN(len(modes))], m.rng.IntN(2) == 0
+	if c.task.Mode == pgx.QueryExecModeCacheDescribe {
+		c.task.Bare = false // pgx has no such connection
+	}
 	return true
 }
 

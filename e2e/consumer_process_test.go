@@ -41,13 +41,15 @@ type task struct {
 	Group    string // of the claims
 	Kafka    string // group in Kafka; another one reads the whole topic again
 	Seed     uint64
-	Fail     int           // percent of the attempts that fail, or kill their connection
-	Crash    string        // the point at which the process kills itself, once
-	Window   time.Duration // of the one class; 0 is the default
-	Version  int           // of the program in TestConsumerMoves: 1 or 2; 0 elsewhere
-	Defect   string        // that is built in, see brokenConsumer
-	Refusing string        // event type whose late events become letters
-	Redis    string        // address of the Redis in front of the claim; empty: none
+	Fail     int               // percent of the attempts that fail, or kill their connection
+	Crash    string            // the point at which the process kills itself, once
+	Window   time.Duration     // of the one class; 0 is the default
+	Version  int               // of the program in TestConsumerMoves: 1 or 2; 0 elsewhere
+	Defect   string            // that is built in, see brokenConsumer
+	Refusing string            // event type whose late events become letters
+	Redis    string            // address of the Redis in front of the claim; empty: none
+	Mode     pgx.QueryExecMode // 0 is the default
+	Bare     bool              // pgx keeps no descriptions of statements
 }
 
 // body is the payload of the events. Dead ones can never be applied; those with
@@ -91,6 +93,12 @@ func (c *consumerProgram) run(ctx context.Context) error {
 		return err
 	}
 	dsn.MaxConns = 12
+	if c.Mode != 0 {
+		dsn.ConnConfig.DefaultQueryExecMode = c.Mode
+	}
+	if c.Bare {
+		dsn.ConnConfig.DescriptionCacheCapacity = 0
+	}
 	if c.pool, err = pgxpool.NewWithConfig(ctx, dsn); err != nil {
 		return err
 	}

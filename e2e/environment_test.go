@@ -76,7 +76,7 @@ func (w *environment) openPool() {
 	conf, err := pgxpool.ParseConfig(w.server.DSN(w.name))
 	require.NoError(w.t, err)
 	conf.MaxConns = 24 // a writer may hold one and want another
-	conf.ConnConfig.RuntimeParams["jit"] = "off"
+	conf.ConnConfig.RuntimeParams["jit"], conf.ConnConfig.RuntimeParams["client_encoding"] = "off", "UTF8"
 	w.pool, err = pgxpool.NewWithConfig(w.t.Context(), conf)
 	require.NoError(w.t, err)
 }

@@ -68,7 +68,7 @@ func (w *environment) as(login string) *pgxpool.Pool {
 	conf, err := pgxpool.ParseConfig(w.dsn(login))
 	require.NoError(w.t, err)
 	conf.ConnConfig.RuntimeParams["client_encoding"] = "UTF8" // whatever a test sets for the database
-	conf.MaxConns = 24 // a writer may hold one and want another
+	conf.MaxConns = 24                                        // a writer may hold one and want another
 	pool, err := pgxpool.NewWithConfig(w.t.Context(), conf)
 	require.NoError(w.t, err)
 	w.t.Cleanup(pool.Close)
