@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/pgconf"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -38,12 +39,14 @@ func TestTheDatabaseHasAnotherClientEncoding(t *testing.T) {
 		})
 	}
 	require.ErrorContains(t, enqueue(), "client_encoding = LATIN1", "what pgx would write is not what is to be written")
-	config.RuntimeParams["client_encoding"] = "UTF8" // as the drivers of most languages do
 	written := 0
 	write := func() {
 		written++
 		require.NoError(t, enqueue())
 	}
+	config.RuntimeParams["client_encoding"] = "SQL_ASCII" // the server takes the bytes as they are
+	write()
+	config.RuntimeParams["client_encoding"] = "UTF8" // as the drivers of most languages do
 	r := w.newRelay(w.config("checkpoint_interval: 50ms", `admin: {listen: "off"}`), "")
 	r.start()
 	eventually(t, "the relay streams", 30*time.Second, func() bool { return sessions(r) == 1 })
@@ -68,6 +71,24 @@ func TestTheDatabaseHasAnotherClientEncoding(t *testing.T) {
 	require.Len(t, partitions, written)
 	require.Len(t, slices.Compact(partitions), 1)
 	require.Equal(t, 1, sessions(r))
+}
+
+// TestTheRelayReadsCommitted: what waits for another's row goes on with it, whatever the database says.
+func TestTheRelayReadsCommitted(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t, "18")
+	w.execute("ALTER DATABASE " + w.name + " SET default_transaction_isolation = serializable")
+	for want, startup := range map[string]func(map[string]string){"serializable": func(map[string]string) {}, "read committed": pgconf.Startup} {
+		config, err := pgx.ParseConfig(w.dsn(relayLogin))
+		require.NoError(t, err)
+		startup(config.RuntimeParams)
+		conn, err := pgx.ConnectConfig(t.Context(), config)
+		require.NoError(t, err)
+		defer conn.Close(t.Context())
+		var is string
+		require.NoError(t, conn.QueryRow(t.Context(), "SHOW transaction_isolation").Scan(&is))
+		require.Equal(t, want, is)
+	}
 }
 
 // TestExactlyOnceUnderAQuota: what Kafka lets in slowly is committed in transactions that end in time. One of all
