@@ -14,11 +14,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/internal/kafkaproxy"
 )
@@ -257,9 +257,15 @@ func (a *accounting) changeSetting(s step) bool {
 func (a *accounting) limitProducer(s step) bool {
 	client := a.client(fmt.Sprintf("relay-%d", s.target%uint64(len(a.relays))))
 	limit := func(remove bool) bool {
-		return a.admin.AlterClientQuotas([]sarama.QuotaEntityComponent{{
-			EntityType: sarama.QuotaEntityClientID, MatchType: sarama.QuotaMatchExact, Name: client,
-		}}, sarama.ClientQuotasOp{Key: "producer_byte_rate", Value: 100_000, Remove: remove}, false) == nil
+		entry := kmsg.NewAlterClientQuotasRequestEntry()
+		entry.Entity = []kmsg.AlterClientQuotasRequestEntryEntity{{Type: "client-id", Name: &client}}
+		entry.Ops = []kmsg.AlterClientQuotasRequestEntryOp{{Key: "producer_byte_rate", Value: 100_000, Remove: remove}}
+		request := kmsg.NewAlterClientQuotasRequest()
+		request.Entries = append(request.Entries, entry)
+		ctx, cancel := context.WithTimeout(a.t.Context(), 5*time.Second)
+		defer cancel()
+		answer, err := request.RequestWith(ctx, a.kafka)
+		return err == nil && len(answer.Entries) == 1 && answer.Entries[0].ErrorCode == 0
 	}
 	a.endsAfter(s.lasting, func() bool { return limit(true) }) // also where no answer came
 	return limit(false)

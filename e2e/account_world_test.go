@@ -116,8 +116,7 @@ func (a *accounting) adoptSystem(s step) bool {
 		if a.holds(`SELECT count(*) = 0 FROM onceward.relay_state WHERE system_identifier = '1'`) {
 			return true
 		}
-		_, code := a.ctlAs(a.dsn(maintainerLogin), "adopt", "--by", by, "--yes", "--reason", "move")
-		return code == 0
+		return a.adopted(a.ctlAs(a.dsn(maintainerLogin), "adopt", "--by", by, "--yes", "--reason", "move"))
 	})
 	return true
 }
@@ -167,10 +166,18 @@ func (a *accounting) adoptKafka(s step) bool {
 		if !a.holds(`SELECT kafka_met IS NOT NULL FROM onceward.relay_state WHERE slot = $1`, a.slot()) {
 			args = append(args, "--cluster", a.cluster(), "--config", a.relays[0].config) // a gap may wait for a decision, and no relay has met it yet
 		}
-		_, code := a.ctl(args...)
-		return code == 0
+		return a.adopted(a.ctl(args...))
 	})
 	return true
+}
+
+// adopted reports whether it was done. While a partition is detached and not dropped it is refused, and says what is
+// to be done first.
+func (a *accounting) adopted(out string, code int) bool {
+	if strings.Contains(out, "is detached, and not dropped yet") {
+		a.maintain(false)
+	}
+	return code == 0
 }
 
 // beginSecond has a relay of another name publish the same outbox to a topic of its

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -44,12 +45,12 @@ func TestTheDatabaseHasAnotherClientEncoding(t *testing.T) {
 		written++
 		require.NoError(t, enqueue())
 	}
-	config.RuntimeParams["client_encoding"] = "SQL_ASCII" // the server takes the bytes as they are
-	write()
-	config.RuntimeParams["client_encoding"] = "UTF8" // as the drivers of most languages do
 	r := w.newRelay(w.config("checkpoint_interval: 50ms", `admin: {listen: "off"}`), "")
 	r.start()
 	eventually(t, "the relay streams", 30*time.Second, func() bool { return sessions(r) == 1 })
+	config.RuntimeParams["client_encoding"] = "SQL_ASCII" // the server takes the bytes as they are
+	write()
+	config.RuntimeParams["client_encoding"] = "UTF8" // as the drivers of most languages do
 	write()
 	caughtUp(t, w, r)
 	outboxctl(t, w.dsn(operatorLogin), "pause", "--route", w.topic(), "--relay", w.name, "--reason", "x")
@@ -84,9 +85,9 @@ func TestTheRelayReadsCommitted(t *testing.T) {
 		startup(config.RuntimeParams)
 		conn, err := pgx.ConnectConfig(t.Context(), config)
 		require.NoError(t, err)
-		defer conn.Close(t.Context())
 		var is string
-		require.NoError(t, conn.QueryRow(t.Context(), "SHOW transaction_isolation").Scan(&is))
+		err = conn.QueryRow(t.Context(), "SHOW transaction_isolation").Scan(&is)
+		require.NoError(t, errors.Join(err, conn.Close(t.Context())))
 		require.Equal(t, want, is)
 	}
 }

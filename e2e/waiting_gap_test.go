@@ -105,10 +105,10 @@ func TestWaitingAdvancedALittle(t *testing.T) {
 	eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(r.environment) == 0 })
 	r.relay.stop()
 	plain := r.relay.env
-	r.relay.env = append(append([]string{}, plain...), "CRASH_AT=after-waiting")
+	r.relay.env = append(append([]string{}, plain...), "CRASH_AT=after-waiting", "ONCEWARD_CHECKPOINT_INTERVAL=10s")
 	r.relay.start()
 	eventually(t, "the relay streams", time.Minute, func() bool { return sessions(r.relay) == 2 })
-	r.execute(`UPDATE counters SET n = n`)
+	r.execute(`UPDATE counters SET n = n`) // beyond the checkpoint, until the next one
 	at := scalar[string](r.environment, `SELECT pg_current_wal_insert_lsn()::text`)
 	key := r.enqueue("late", "a", []byte("{}"))
 	<-r.relay.process.Done()

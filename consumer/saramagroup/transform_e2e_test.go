@@ -80,7 +80,8 @@ func newTheatreOf(t *testing.T, brokers int, defect string, settings map[string]
 	for _, name := range []string{topic, upper} {
 		require.NoError(t, th.cluster.CreateTopic(t.Context(), name, shoutedPartitions, nil))
 	}
-	th.client, err = kgo.NewClient(kgo.SeedBrokers(th.cluster.Addrs()...), kgo.UnknownTopicRetries(-1), kgo.MaxVersions(kversion.V2_8_0()))
+	th.client, err = kgo.NewClient(kgo.SeedBrokers(th.cluster.Addrs()...), kgo.UnknownTopicRetries(-1), kgo.AlwaysRetryEOF(),
+		kgo.MaxVersions(kversion.V2_8_0()))
 	require.NoError(t, err)
 	t.Cleanup(th.client.Close)
 	_, _, err = th.client.ProducerID(t.Context()) // which it would not ask for again while a broker is away
