@@ -198,16 +198,22 @@ func TestByteaAsText(t *testing.T) {
 			exec(t, l.db, "DO $$ BEGIN EXECUTE 'ALTER DATABASE '||current_database()||' SET bytea_output = escape'; END $$")
 			err := l.in(l.db.Config().ConnString(), mode)
 			if mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol {
-				_, cure, _ := strings.Cut(fmt.Sprint(err), "`")
-				cure, _, cut := strings.Cut(cure, "`")
-				require.True(t, cut, "%v", err)
-				exec(t, l.db, cure)
+				exec(t, l.db, cureIn(t, err))
 				err = l.in(l.db.Config().ConnString(), mode)
 			}
 			require.NoError(t, err)
 			l.promises()
 		})
 	}
+}
+
+// cureIn returns the statement that an error names.
+func cureIn(t *testing.T, err error) string {
+	t.Helper()
+	_, cure, _ := strings.Cut(fmt.Sprint(err), "`")
+	cure, _, cut := strings.Cut(cure, "`")
+	require.True(t, cut, "%v", err)
+	return cure
 }
 
 // TestAnotherEncoding: text that would be stored as another is refused, and the cure that is named is one.
@@ -217,9 +223,7 @@ func TestAnotherEncoding(t *testing.T) {
 	exec(t, l.db, "DO $$ BEGIN EXECUTE 'ALTER DATABASE '||current_database()||' SET client_encoding = latin1'; END $$")
 	err := l.in(l.db.Config().ConnString(), pgx.QueryExecModeCacheStatement)
 	require.ErrorContains(t, err, "client_encoding = LATIN1")
-	_, cure, _ := strings.Cut(err.Error(), "`")
-	cure, _, _ = strings.Cut(cure, "`")
-	exec(t, l.db, cure)
+	exec(t, l.db, cureIn(t, err))
 	require.NoError(t, l.in(l.db.Config().ConnString(), pgx.QueryExecModeCacheStatement))
 	l.promises()
 }

@@ -37,6 +37,8 @@ type answer struct {
 	lanes    []*lane
 	response *sarama.ProduceResponse
 	err      error
+
+	throttled time.Time // until when the broker takes nothing; zero when it has never asked for that
 }
 
 // run works until the loop closes the requests. Each of them is answered.
@@ -54,9 +56,10 @@ func (c *courier) run() {
 			a.response, err = conn.Produce(r.body)
 			return err
 		})
-		if a.err == nil {
+		if a.err == nil && a.response.ThrottleTime > 0 {
 			throttled = time.Now().Add(a.response.ThrottleTime)
 		}
+		a.throttled = throttled
 		c.answers <- a
 	}
 }

@@ -226,7 +226,9 @@ func (l *Loop) settle(a answer) {
 	if a.err != nil {
 		l.dismiss(a.courier)
 		close(a.courier.requests)
-	} else if until := now.Add(a.response.ThrottleTime); until.After(now) && until.After(l.Throttled()) {
+	}
+	if a.throttled.After(l.Throttled()) {
+		until := a.throttled
 		l.throttled.Store(&until)
 	}
 	for _, lane := range a.lanes {
