@@ -218,14 +218,18 @@ func cureIn(t *testing.T, err error) string {
 
 // TestAnotherEncoding: text that would be stored as another is refused, and the cure that is named is one.
 func TestAnotherEncoding(t *testing.T) {
-	t.Parallel()
-	l := newTill(t, 1)
-	exec(t, l.db, "DO $$ BEGIN EXECUTE 'ALTER DATABASE '||current_database()||' SET client_encoding = latin1'; END $$")
-	err := l.in(l.db.Config().ConnString(), pgx.QueryExecModeCacheStatement)
-	require.ErrorContains(t, err, "client_encoding = LATIN1")
-	exec(t, l.db, cureIn(t, err))
-	require.NoError(t, l.in(l.db.Config().ConnString(), pgx.QueryExecModeCacheStatement))
-	l.promises()
+	for _, encoding := range []string{"LATIN1", "SQL_ASCII"} {
+		t.Run(encoding, func(t *testing.T) {
+			t.Parallel()
+			l := newTill(t, 1)
+			exec(t, l.db, "DO $$ BEGIN EXECUTE 'ALTER DATABASE '||current_database()||' SET client_encoding = "+encoding+"'; END $$")
+			err := l.in(l.db.Config().ConnString(), pgx.QueryExecModeCacheStatement)
+			require.ErrorContains(t, err, "client_encoding = "+encoding)
+			exec(t, l.db, cureIn(t, err))
+			require.NoError(t, l.in(l.db.Config().ConnString(), pgx.QueryExecModeCacheStatement))
+			l.promises()
+		})
+	}
 }
 
 // TestPoolers (P3): behind PgBouncer in transaction mode the same holds, and every
