@@ -72,13 +72,14 @@ func (s *snapshots) publish(ctx context.Context, marked uint64) error {
 }
 
 // lastLimit bounds how long a graceful stop waits for its last snapshot: the sink
-// may be away, or an operator have the relay rest.
-const lastLimit = time.Second
+// may be away. A database with a slow disk needs more than a second.
+const lastLimit = 5 * time.Second
 
 // last takes a snapshot of all that is published when the relay stops, so
 // that nothing of it is doubted later, should the slot be lost meanwhile, and
 // waits for its marker, or that of the last tick's when nothing was read since.
-// [session.finish] publishes what came back; what did not is doubted.
+// [session.finish] publishes what came back; what did not is doubted: that of a relay
+// which an operator has stand still, too.
 func (s *snapshots) last(session context.Context, pump *stream.Pump) error {
 	defer close(s.parted)
 	if !pump.Repaired() {
@@ -96,7 +97,7 @@ func (s *snapshots) last(session context.Context, pump *stream.Pump) error {
 	}
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
-	for last := s.Last; now.Marked < last; {
+	for last := s.Last; now.Marked < last && !pump.Stands(); {
 		select {
 		case <-poll.C:
 		case <-session.Done():
