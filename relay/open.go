@@ -60,8 +60,7 @@ func (r *Relay) openSession(ctx context.Context, t *retry.Tries, last *owned) (_
 		counts: r.counts}
 	s.furnish(steps.told(), r.vitals.report)
 	o := &opener{session: s, opening: steps, last: last,
-		shown: stream.Hooks{Tell: func(now stream.Phase, why error) { r.setState(State(now), why) },
-			Holding: r.vitals.held}}
+		shown: stream.Hooks{Tell: r.shows(s), Holding: r.vitals.held}}
 	defer func() {
 		last.took = s.state.Epoch > 0
 		if err != nil {
@@ -102,6 +101,14 @@ func (r *Relay) openSession(ctx context.Context, t *retry.Tries, last *owned) (_
 		trouble: func(topic string) string { return o.kafka.Memory.Trouble(topic, &o.kafka) },
 		topic:   stream.NewRouting(cfg.Name, cfg.policies(), o.kafka).TopicOf})
 	return s, nil
+}
+
+// shows is told what the session's pump does.
+func (r *Relay) shows(s *session) func(now stream.Phase, why error) {
+	return func(now stream.Phase, why error) {
+		s.snapshots.stands.Store(State(now) != StateStreaming)
+		r.setState(State(now), why)
+	}
 }
 
 // source is what the reader is opened with.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceward/onceward/cdc"
@@ -22,6 +23,7 @@ type snapshots struct {
 	begin  *beginning.Beginner
 	counts *counts
 
+	stands atomic.Bool   // the pump, for an operator
 	looked []int64       // the attachings of partitions that the last tick saw: none was filled
 	parted chan struct{} // closed when the last snapshot of a graceful stop is published, or cannot be
 }
@@ -97,7 +99,7 @@ func (s *snapshots) last(session context.Context, pump *stream.Pump) error {
 	}
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
-	for last := s.Last; now.Marked < last && !pump.Stands(); {
+	for last := s.Last; now.Marked < last && !s.stands.Load(); {
 		select {
 		case <-poll.C:
 		case <-session.Done():

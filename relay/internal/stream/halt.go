@@ -30,11 +30,11 @@ func (p *Pump) halt(ctx context.Context, t *decision) error {
 func (p *Pump) awaitCommand(ctx context.Context, s *step, cause error, cure string) error {
 	why := fmt.Errorf("%w: %s", cause, cure)
 	p.log.ErrorContext(ctx, "halted: an operator has to decide about an event", "key", label.Key(s.it.Row), "position", s.at.Commit.String(), "error", why)
-	p.tell(phaseHalted, why)
+	p.Tell(phaseHalted, why)
 	for id := s.id(); ; {
 		if p.Commands().Skips(id) {
 			if done, err := p.letters.skip(ctx, s, cause.Error()); done || err != nil {
-				p.tell(phaseStreams, nil)
+				p.Tell(phaseStreams, nil)
 				return err
 			}
 		}
@@ -51,7 +51,7 @@ func (p *Pump) haltForGood(ctx context.Context, why error) error {
 		return err
 	}
 	p.log.ErrorContext(ctx, "halted until the relay is started again", "error", why)
-	p.tell(phaseHalted, why)
+	p.Tell(phaseHalted, why)
 	for {
 		if err := p.pause(ctx); err != nil {
 			return err

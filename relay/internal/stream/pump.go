@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/onceward/onceward/cdc"
@@ -38,7 +37,6 @@ type Pump struct {
 	held     held
 	releases releases
 	alarm    alarm
-	stands   atomic.Bool
 	log      *slog.Logger
 }
 
@@ -55,15 +53,6 @@ func newPump(began ledger.Checkpoint, b *progress, log *slog.Logger) *Pump {
 	p.Hooks = Hooks{Tell: func(Phase, error) {}, Holding: func(map[string]HeldRoute) {}, Lend: func(int) {}}
 	return p
 }
-
-// tell says what the pump does.
-func (p *Pump) tell(now Phase, why error) {
-	p.stands.Store(now != phaseStreams)
-	p.Tell(now, why)
-}
-
-// Stands reports whether an operator has to have the pump go on. Safe for concurrent use.
-func (p *Pump) Stands() bool { return p.stands.Load() }
 
 // Run hands over what the source delivers until either fails or ctx ends.
 func (p *Pump) Run(ctx context.Context, source Source) error {
@@ -219,7 +208,7 @@ func (p *Pump) whilePaused(ctx context.Context) error {
 		return nil
 	}
 	p.log.WarnContext(ctx, "paused by an operator")
-	p.tell(phasePaused, nil)
+	p.Tell(phasePaused, nil)
 	for p.Commands().Paused {
 		if err := p.pause(ctx); err != nil {
 			return err
@@ -232,7 +221,7 @@ func (p *Pump) whilePaused(ctx context.Context) error {
 		}
 	}
 	p.log.InfoContext(ctx, "resumed by an operator")
-	p.tell(phaseStreams, nil)
+	p.Tell(phaseStreams, nil)
 	return nil
 }
 
