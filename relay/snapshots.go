@@ -73,15 +73,18 @@ func (s *snapshots) publish(ctx context.Context, marked uint64) error {
 	return nil
 }
 
-// lastLimit bounds how long a graceful stop waits for its last snapshot: the sink
-// may be away. A database with a slow disk needs more than a second.
-const lastLimit = 5 * time.Second
+// lastLimit bounds how long a graceful stop waits for its last snapshot, for the sink
+// may be away; while more is read, a backlog may lie before it, and so much is enough.
+const (
+	lastLimit   = 5 * time.Second // of a database with a slow disk
+	behindLimit = time.Second
+)
 
 // last takes a snapshot of all that is published when the relay stops, so
 // that nothing of it is doubted later, should the slot be lost meanwhile, and
 // waits for its marker, or that of the last tick's when nothing was read since.
 // [session.finish] publishes what came back; what did not is doubted: that of a relay
-// which an operator has stand still, too.
+// which is far behind, or which an operator has stand still, too.
 func (s *snapshots) last(session context.Context, pump *stream.Pump) error {
 	defer close(s.parted)
 	if !pump.Repaired() {
@@ -99,7 +102,11 @@ func (s *snapshots) last(session context.Context, pump *stream.Pump) error {
 	}
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
-	for last := s.Last; now.Marked < last && !s.stands.Load(); {
+	behind := time.Now().Add(behindLimit)
+	for last, events := s.Last, now.Events; now.Marked < last && !s.stands.Load(); {
+		if now.Events != events && time.Now().After(behind) {
+			return nil
+		}
 		select {
 		case <-poll.C:
 		case <-session.Done():
