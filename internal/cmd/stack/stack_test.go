@@ -82,10 +82,14 @@ func TestDownTidiesUpAfterServersThatAreGone(t *testing.T) {
 // A server that somebody started again by hand is another process on the same data.
 func TestDataThatAreInUseAreNotRemoved(t *testing.T) {
 	dir, data := t.TempDir(), t.TempDir()
-	user := exec.CommandContext(t.Context(), "sh", "-c", "read line; true", data)
+	user := exec.CommandContext(t.Context(), "sh", "-c", "echo; read line; true", data)
 	held, err := user.StdinPipe()
 	require.NoError(t, err)
+	said, err := user.StdoutPipe()
+	require.NoError(t, err)
 	require.NoError(t, user.Start())
+	_, err = said.Read(make([]byte, 1)) // it runs: right behind its start a process has no arguments yet
+	require.NoError(t, err)
 	var s state
 	require.NoError(t, s.add(dir, server{Name: "PostgreSQL", PID: 1, Marker: data, Dir: data, Signal: 2}))
 	require.NoError(t, s.add(dir, server{Name: "Kafka", PID: user.Process.Pid, Marker: data, Dir: data, Signal: 2}))
