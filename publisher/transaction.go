@@ -37,10 +37,9 @@ type TransactionConfig struct {
 	// no records, and no events may be routed to it: whoever deletes it deletes
 	// the checkpoint. Default "onceward.checkpoint".
 	Topic string
-	// Timeout is how long a transaction may stay open before the coordinator
-	// aborts it, which is also how long a dead relay holds readers back. The
-	// brokers' transaction.max.timeout.ms must not be below it. Default 1
-	// minute; 1 second to 15 minutes.
+	// Timeout is how long a transaction may stay open before the coordinator aborts it, which is also how long a dead
+	// relay holds readers back. The brokers' transaction.max.timeout.ms must not be below it. Default 1 minute; 1
+	// second to 15 minutes.
 	Timeout time.Duration
 
 	faults transactionFaults
@@ -104,22 +103,20 @@ type Transactional struct {
 	events int
 	bytes  int64
 	since  time.Time
+	taken  time.Time     // all of the last one
 	ending chan struct{} // closed when the last commit or abort has ended; nil before
 
 	turn chan struct{} // of capacity 1: taken by who has txn
 	txn  *txn
 }
 
-// NewTransactional connects to the cluster, checks the checkpoint topic (and
-// makes it, when Topics.Create), gets a producer id, which ends whatever a
-// producer of the same id left open, and only then reads the checkpoint. Only
-// the owner of the slot may call it, because it fences everybody else. It
-// blocks until all that is done or ctx ends; ctx is not used afterwards. A
-// transaction of a foreign producer that holds the checkpoint back is waited
-// for.
+// NewTransactional connects to the cluster, checks the checkpoint topic (and makes it, when Topics.Create), gets a
+// producer id, which ends whatever a producer of the same id left open, and only then reads the checkpoint. Only the
+// owner of the slot may call it, because it fences everybody else. It blocks until all that is done or ctx ends; ctx
+// is not used afterwards. A transaction of a foreign producer that holds the checkpoint back is waited for.
 //
-// It returns a [*CheckpointError] when the checkpoint topic is not as it must
-// be. The caller must call Close, also after a failure.
+// It returns a [*CheckpointError] when the checkpoint topic is not as it must be. The caller must call Close, also
+// after a failure.
 func NewTransactional(ctx context.Context, cfg Config, tx TransactionConfig) (*Transactional, error) {
 	s, err := cfg.resolve()
 	if err != nil {
@@ -194,10 +191,9 @@ func (t *Transactional) Checkpoint() (Position, bool) {
 	return t.start, t.found && !fault.Is(fault.NoCheckpoint)
 }
 
-// Publish hands an event over and opens a transaction when none is open. It
-// blocks, and refuses events, as [Publisher.Publish] does; after a
-// [*RouteError] or a [*record.RowError] the transaction is as it was before. An
-// event for which nil was returned ends with the commit of its transaction.
+// Publish hands an event over and opens a transaction when none is open. It blocks, and refuses events, as
+// [Publisher.Publish] does; after a [*RouteError] or a [*record.RowError] the transaction is as it was before. An event
+// for which nil was returned ends with the commit of its transaction.
 func (t *Transactional) Publish(ctx context.Context, ev Event) error {
 	p := t.publisher
 	p.handover.Lock()
@@ -258,17 +254,19 @@ func (t *Transactional) inTurn(fn func()) {
 	})
 }
 
-// Open describes the open transaction: how many events it holds, how much
-// memory they took, estimated as for MaxInFlightBytes, and when the first was
-// to be handed over. All are zero when none was.
+// Open describes the open transaction: how many events it holds, how much memory they took, estimated as for
+// MaxInFlightBytes, and when the first was to be handed over. All are zero when none was.
 func (t *Transactional) Open() (events int, bytes int64, since time.Time) {
 	t.publisher.handover.Lock()
 	defer t.publisher.handover.Unlock()
 	return t.events, t.bytes, t.since
 }
 
-// Throttled returns until when a broker takes nothing, because a quota is used up; zero when none has asked for it.
-func (t *Transactional) Throttled() time.Time { return t.publisher.loop.Throttled() }
+// Taken returns when brokers had acknowledged all that the last commit made visible, and until when one takes nothing,
+// because a quota is used up; each is zero when that was not so.
+func (t *Transactional) Taken() (all, throttled time.Time) {
+	return t.taken, t.publisher.loop.Throttled()
+}
 
 // Failed is closed when nothing can be committed any more.
 func (t *Transactional) Failed() <-chan struct{} { return t.publisher.Failed() }
@@ -277,10 +275,9 @@ func (t *Transactional) Failed() <-chan struct{} { return t.publisher.Failed() }
 // and [ErrFenced] when another producer has taken over.
 func (t *Transactional) Err() error { return t.publisher.Err() }
 
-// Close ends the Transactional and waits for its goroutines, as
-// [Publisher.Close] does. It never commits: an open transaction is aborted if
-// that takes no longer than two seconds, and else left to the next producer
-// with the same id, or to its timeout.
+// Close ends the Transactional and waits for its goroutines, as [Publisher.Close] does. It never commits: an open
+// transaction is aborted if that takes no longer than two seconds, and else left to the next producer with the same
+// id, or to its timeout.
 func (t *Transactional) Close() error { return t.publisher.close(t.letGo, t.txn.hangUp) }
 
 // watch fails the Transactional when a transaction has been open, or its end

@@ -50,6 +50,9 @@ func (t *Transactional) commit(ctx context.Context, pos Position) error {
 	if err := p.inflight.wait(ctx, p.failed, p.quit, p.inflight.empty); err != nil {
 		return t.explainWait(p.reason(err))
 	}
+	if t.events > 0 { // not of a position that is committed again
+		t.taken = time.Now()
+	}
 	if err := t.end(ctx, func() error {
 		if err := t.txn.addGroup(); err != nil {
 			return err

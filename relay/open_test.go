@@ -322,9 +322,9 @@ func TestASessionKeepsTheServersPace(t *testing.T) {
 // but what it knows of Kafka.
 func TestABeginningForgetsTheSessionBefore(t *testing.T) {
 	memory, refused := new(publisher.Memory), map[uuid.UUID]string{uuid.New(): "x"}
-	last := owned{Known: beginning.Known{SystemID: "7000", Timeline: 1, Tick: 30, Letters: 4}, epoch: 6, ended: ledger.Checkpoint{Order: 300}, reached: 300, gap: &beginning.GapError{Code: beginning.CodeWentBack}, memory: memory, narrow: []string{"t"}, refused: refused}
+	last := owned{Known: beginning.Known{SystemID: "7000", Timeline: 1, Tick: 30, Letters: 4}, epoch: 6, ended: ledger.Checkpoint{Order: 300}, reached: 300, gap: &beginning.GapError{Code: beginning.CodeWentBack}, memory: memory, narrow: []string{"t"}, refused: refused, room: 7}
 	last.begunAnew()
-	require.Equal(t, owned{memory: memory, narrow: []string{"t"}, refused: refused}, last)
+	require.Equal(t, owned{memory: memory, narrow: []string{"t"}, refused: refused, room: 7}, last)
 }
 
 // A repair comes before the stream, and how far it has come is written when the

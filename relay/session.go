@@ -76,6 +76,7 @@ type owned struct {
 	otherKafka string            // the cluster that this process is bound to, when another one answered
 
 	refused stream.Refused
+	room    int64 // bytes that a Kafka transaction may have, by what the sessions have seen; zero: nothing
 }
 
 // carryOn follows a session that failed before it published anything, and before
@@ -88,7 +89,9 @@ func (o *owned) carryOn(epoch int64) {
 }
 
 // begunAnew forgets what was known of a checkpoint that does not fit any more.
-func (o *owned) begunAnew() { *o = owned{memory: o.memory, narrow: o.narrow, refused: o.refused} }
+func (o *owned) begunAnew() {
+	*o = owned{memory: o.memory, narrow: o.narrow, refused: o.refused, room: o.room}
+}
 
 // knowsMore reports whether what the last session had ended counts beyond the
 // checkpoint: nobody else had the slot since, in this history of the database. One

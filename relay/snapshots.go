@@ -121,7 +121,7 @@ func (s *snapshots) last(session context.Context, pump *stream.Pump) error {
 
 // awaitLast lets the session go on until its last snapshot has come back.
 func (s *snapshots) awaitLast(ctx context.Context) {
-	timer := time.NewTimer(lastLimit)
+	timer := time.NewTimer(min(lastLimit, s.cfg.StopGrace/2)) // flush and last checkpoint need the rest
 	defer timer.Stop()
 	select {
 	case <-s.parted:

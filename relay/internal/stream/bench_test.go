@@ -32,10 +32,13 @@ func BenchmarkPump(b *testing.B) {
 				l := &countLedger{}
 				p.watch.together = true
 				p.sink, p.mode = l, &exactlyOnce{
-					idle: ledger.Idle{Segment: 16 << 20}, room: 8 << 20,
-					progress: counted, tx: l, cut: p.reading.cut, before: p.held.write, committed: time.Now(),
-					Transactions: Transactions{Timeout: time.Minute, Interval: 100 * time.Millisecond, MaxBytes: 8 << 20, Tick: func(context.Context) (int64, error) { return 1, nil }},
+					idle: ledger.Idle{Segment: 16 << 20}, progress: counted,
+					tx: l, cut: p.reading.cut, before: p.held.write, committed: time.Now(),
+					Transactions: Transactions{Timeout: time.Minute, Room: new(int64), Interval: 100 * time.Millisecond, MaxBytes: 8 << 20, Tick: func(context.Context) (int64, error) { return 1, nil }},
 				}
+			}
+			if m, ok := p.mode.(*exactlyOnce); ok {
+				*m.Room = 8 << 20
 			}
 			source := &loop{left: b.N}
 			row := &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: "order", AggregateID: []byte("a")}
@@ -97,7 +100,7 @@ func (l *countLedger) Publish(context.Context, publisher.Event) error {
 }
 func (l *countLedger) Commit(context.Context, publisher.Position) error { l.open = 0; return nil }
 func (l *countLedger) Open() (int, int64, time.Time)                    { return l.open, int64(l.open) * 1000, l.since }
-func (*countLedger) Throttled() time.Time                               { return time.Time{} }
+func (*countLedger) Taken() (all, throttled time.Time)                  { return all, throttled }
 func (*countLedger) Failed() <-chan struct{}                            { return nil }
 func (*countLedger) Err() error                                         { return nil }
 func (*countLedger) Close() error                                       { return nil }

@@ -94,6 +94,7 @@ type Transactions struct {
 	Longest  time.Duration // in the place of Interval, while the relay is behind
 	MaxBytes int64
 	Timeout  time.Duration                            // the coordinator's patience with one
+	Room     *int64                                   // bytes that one may have, below MaxBytes; outlives sessions
 	Bound    ledger.Checkpoint                        // timeline, session and gap of every checkpoint
 	Segment  pglogrepl.LSN                            // bytes of a segment of the server's log
 	Tick     func(ctx context.Context) (int64, error) // raises the one in the database, durably
@@ -102,16 +103,20 @@ type Transactions struct {
 
 // ExactlyOnce commits events and checkpoint in one Kafka transaction.
 func (p *Pump) ExactlyOnce(tx Transactional, conf Transactions) {
+	if conf.Room == nil {
+		conf.Room = new(int64)
+	}
+	conf.begins()
+	watched := watchedTransactions{tx, p.watch, conf.long()}
 	m := &exactlyOnce{
-		progress: p.progress, Transactions: conf, tx: watchedTransactions{tx, p.watch}, cut: p.reading.cut,
+		progress: p.progress, Transactions: conf, tx: watched, cut: p.reading.cut,
 		before:    p.held.write,
 		committed: time.Now(), idle: ledger.Idle{Segment: conf.Segment, Owed: true},
 	}
-	m.room = conf.first()
 	m.known.Position, m.known.Reach = p.reading.began.Order, p.reading.began.Reach
 	m.next = m.committed.Add(conf.Interval)
 	p.watch.together = true
-	p.sink, p.mode = tx, m
+	p.sink, p.mode = watched, m
 }
 
 // commands are the operator's, as the checkpoint's goroutine read them last.

@@ -20,8 +20,9 @@ type Transactional interface {
 	Commit(ctx context.Context, pos publisher.Position) error
 	// Open describes what was handed over since the last commit.
 	Open() (events int, bytes int64, since time.Time)
-	// Throttled returns until when Kafka takes nothing more; zero when that was not so.
-	Throttled() time.Time
+	// Taken returns when Kafka had taken all that the last commit made visible, and until when a
+	// quota has it take nothing more; zero when that was not so.
+	Taken() (all, throttled time.Time)
 }
 
 // refresh is the longest time between two commits: Kafka forgets the offset of
@@ -42,7 +43,6 @@ type exactlyOnce struct {
 	idle      ledger.Idle
 	committed time.Time // when the last one began
 	next      time.Time // before which none begins that the size of the open one does not ask for
-	room      int64     // bytes that the open one may have, where MaxBytes are more
 
 	// Guarded by the progress's lock.
 	known  Status    // as the last commit left it
@@ -107,17 +107,24 @@ func (m *exactlyOnce) full() bool {
 }
 
 func (m *exactlyOnce) limit() int64 {
-	return min(m.room, m.MaxBytes)
+	return min(*m.Room, m.MaxBytes)
 }
 
 // leastBytes is what a transaction may have however slowly Kafka takes it.
 const leastBytes = 64 << 10
 
-// first is what the first transaction of a session may have: what comes in within the timeout at 16 KiB
-// a second.
-func (t Transactions) first() int64 {
-	return max(leastBytes, int64(t.Timeout.Seconds()*(16<<10)))
+// begins sets what the first transaction of a session may have: what comes in within the timeout at 16 KiB
+// a second. It is half of what the session before came to, where that is less: it may have ended by that.
+func (t *Transactions) begins() {
+	first := max(leastBytes, int64(t.Timeout.Seconds()*(16<<10)))
+	if before := *t.Room; before > 0 {
+		first = min(first, max(before/2, leastBytes))
+	}
+	*t.Room = first
 }
+
+// long is a part of a transaction's timeout: Kafka should need no more for what one holds.
+func (t *Transactions) long() time.Duration { return t.Timeout / 8 }
 
 // learn sets how large a transaction may be by how long Kafka was busy with one. All that was handed over has to be
 // there by the commit: what a quota lets in too slowly is aborted by its coordinator, and so would be
@@ -125,11 +132,18 @@ func (t Transactions) first() int64 {
 // beyond that whole; then the next one waits. So it grows by half only.
 func (m *exactlyOnce) learn(bytes int64, took time.Duration) {
 	switch {
-	case took > m.Timeout/8:
-		m.room = max(min(m.room, bytes)/2, leastBytes)
+	case took > m.long():
+		*m.Room = max(min(*m.Room, bytes)/2, leastBytes)
 	case bytes >= m.limit():
-		m.room = min(m.room+m.room/2, m.MaxBytes)
+		*m.Room = min(*m.Room+*m.Room/2, m.MaxBytes)
 	}
+}
+
+// busy returns how long Kafka was, or will be, with a transaction that was to be committed at a time: what
+// it had not taken by then. The rest of a commit takes as long for one event.
+func (m *exactlyOnce) busy(due time.Time) time.Duration {
+	all, throttled := m.tx.Taken()
+	return max(all.Sub(due), throttled.Sub(due))
 }
 
 // commitPosition commits a position that no event of a transaction brings along: of what
@@ -181,8 +195,12 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 	}
 	c := m.cut()
 	c.Timeline, c.Session, c.Gap, c.Tick = m.Bound.Timeline, m.Bound.Session, m.Bound.Gap, tick
-	_, bytes, _ := m.tx.Open()
+	_, bytes, since := m.tx.Open()
 	asked := time.Now()
+	due := asked
+	if late := since.Add(m.lasts(since)); !since.IsZero() && late.Before(began) {
+		due = late.Add(asked.Sub(began)) // the sink was full
+	}
 	fault.Crash(fault.BeforeCommit)
 	ctx, cancel := m.outlast(ctx)
 	defer cancel()
@@ -190,15 +208,17 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 		return fmt.Errorf("commit Kafka transaction: %w", err)
 	}
 	fault.Crash(fault.AfterCommit)
-	took, since := time.Since(asked), began.Sub(m.committed)
-	m.learn(bytes, max(took, m.tx.Throttled().Sub(asked)))
+	took, idle := time.Since(asked), began.Sub(m.committed)
+	if !since.IsZero() {
+		m.learn(bytes, m.busy(due))
+	}
 	m.committed, m.next = began, m.after(began, time.Now())
 	m.counts.Committed(m.events, m.open-m.events, took, m.oldest)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	live := m.look()
 	live.Position, live.Reach = c.Order, c.Reach
-	m.idle.Saved(live.Transactions != m.known.Transactions, m.known.Position, live.Position, since)
+	m.idle.Saved(live.Transactions != m.known.Transactions, m.known.Position, live.Position, idle)
 	m.known, m.open, m.events, m.oldest = live, 0, 0, time.Time{}
 	return nil
 }

@@ -248,39 +248,6 @@ func TestATransactionIsCommittedWhenItIsLarge(t *testing.T) {
 	require.EqualValues(t, 100, c.Order)
 }
 
-// Kafka's quota lets in what was saved up over eleven seconds, and the request beyond it; then it takes nothing until
-// that is made up for: no transaction of a backlog lasts until its coordinator aborts it, and most are large.
-func TestTransactionsAreAsLargeAsKafkaTakesThemInTime(t *testing.T) {
-	for _, timeout := range []time.Duration{10 * time.Second, time.Minute, 15 * time.Minute} {
-		for _, rate := range []float64{40_000, 50_000, 250_000, 1e6, 1e7} {
-			m := &exactlyOnce{Transactions: Transactions{MaxBytes: 32 << 20, Timeout: timeout}}
-			m.room = m.first()
-			saved := 11 * rate
-			for i := range 1000 {
-				bytes := m.limit()
-				waits := max(0, -saved) / rate
-				saved = max(0, saved) - float64(bytes)
-				took := waits + max(0, -saved)/rate
-				require.Less(t, waits, timeout.Seconds(), "%v bytes a second, transaction %d of %d bytes", rate, i, bytes)
-				m.learn(bytes, time.Duration(took*float64(time.Second)))
-			}
-			require.GreaterOrEqual(t, float64(m.limit()), min(32<<20, rate*timeout.Seconds()/50), "%v bytes a second", rate)
-		}
-	}
-	m := &exactlyOnce{Transactions: Transactions{MaxBytes: 1 << 30, Timeout: time.Minute}, room: 8 << 20}
-	m.learn(1<<20, time.Second)
-	require.EqualValues(t, 8<<20, m.limit(), "a small one says nothing of a large one")
-	m.learn(1<<20, 10*time.Second)
-	require.EqualValues(t, 512<<10, m.limit(), "one that is slow does")
-	for range 100 {
-		m.learn(m.limit(), time.Minute)
-	}
-	require.EqualValues(t, leastBytes, m.limit())
-	m.MaxBytes = 1000
-	m.learn(m.limit(), time.Second)
-	require.EqualValues(t, 1000, m.limit())
-}
-
 func TestTheTickIsDurableBeforeTheCheckpointThatCarriesIt(t *testing.T) {
 	g := quiet()
 	p, m, _ := g.session(t)

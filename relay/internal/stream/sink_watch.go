@@ -159,6 +159,34 @@ func (o *output) hand(ctx context.Context, ev publisher.Event, commit time.Time)
 type watchedTransactions struct {
 	Transactional
 	watch *sinkWatch
+	long  time.Duration
+}
+
+// Publish lets no transaction begin while Kafka takes nothing for long: all of it would have to be there in what is
+// left of its timeout.
+func (l watchedTransactions) Publish(ctx context.Context, ev publisher.Event) error {
+	if _, throttled := l.Taken(); !throttled.IsZero() && time.Until(throttled) > l.long {
+		if events, _, _ := l.Open(); events == 0 {
+			if err := l.pause(ctx, throttled); err != nil {
+				return err
+			}
+		}
+	}
+	return l.Transactional.Publish(ctx, ev)
+}
+
+// pause waits until a time.
+func (l watchedTransactions) pause(ctx context.Context, until time.Time) error {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-l.Failed():
+		return l.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Commit implements ledger.

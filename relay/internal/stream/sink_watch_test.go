@@ -81,7 +81,7 @@ func TestSinkWatchOfATransaction(t *testing.T) {
 	require.Error(t, out.hand(t.Context(), publisher.Event{Tag: 4, Row: &outbox.Row{}}, time.Time{}))
 	require.Equal(t, Owed{Since: since, Events: 2, row: first}, w.look())
 	require.Empty(t, w.open)
-	require.NoError(t, watchedTransactions{&commits{}, w}.Commit(t.Context(), publisher.Position{}))
+	require.NoError(t, watchedTransactions{&commits{}, w, 0}.Commit(t.Context(), publisher.Position{}))
 	require.Zero(t, w.look().Since)
 }
 
@@ -90,7 +90,7 @@ func TestSinkWatchSeesACallThatDoesNotReturn(t *testing.T) {
 		w := newSinkWatch()
 		ctx, cancel := context.WithCancel(t.Context())
 		began := time.Now()
-		go func() { _ = watchedTransactions{&commits{stuck: true}, w}.Commit(ctx, publisher.Position{}) }()
+		go func() { _ = watchedTransactions{&commits{stuck: true}, w, 0}.Commit(ctx, publisher.Position{}) }()
 		<-time.After(time.Minute)
 		o := w.look()
 		require.Equal(t, began, o.Since)

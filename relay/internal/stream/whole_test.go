@@ -67,6 +67,8 @@ type fakeLedger struct {
 	g    *ground
 	open []uuid.UUID
 	at   time.Time
+
+	taken, throttled time.Time
 }
 
 // lacks reports whether an aggregate type is without its topic.
@@ -113,6 +115,7 @@ func (l *fakeLedger) Commit(_ context.Context, pos publisher.Position) error {
 	}
 	l.g.mu.Lock()
 	defer l.g.mu.Unlock()
+	l.taken = time.Now()
 	l.g.visible = append(l.g.visible, l.open...)
 	l.g.saved = pos
 	l.open = nil
@@ -123,12 +126,15 @@ func (l *fakeLedger) Commit(_ context.Context, pos publisher.Position) error {
 }
 
 func (l *fakeLedger) Open() (int, int64, time.Time) {
+	if len(l.open) == 0 {
+		return 0, 0, time.Time{}
+	}
 	return len(l.open), int64(len(l.open)) * 100, l.at
 }
-func (l *fakeLedger) Throttled() time.Time    { return time.Time{} }
-func (l *fakeLedger) Failed() <-chan struct{} { return nil }
-func (l *fakeLedger) Err() error              { return nil }
-func (l *fakeLedger) Close() error            { return nil }
+func (l *fakeLedger) Taken() (all, throttled time.Time) { return l.taken, l.throttled }
+func (l *fakeLedger) Failed() <-chan struct{}           { return nil }
+func (l *fakeLedger) Err() error                        { return nil }
+func (l *fakeLedger) Close() error                      { return nil }
 
 // seen is what a test may look at while the pump runs.
 func (g *ground) seen() (visible, letters int, saved uint64) {
@@ -181,13 +187,14 @@ func (g *ground) session(t require.TestingT) (*Pump, *exactlyOnce, *fakeSource) 
 	p := newPump(c, b, slog.New(slog.DiscardHandler))
 	l := &fakeLedger{g: g}
 	m := &exactlyOnce{
-		idle: ledger.Idle{Segment: 16 << 20}, room: 1 << 30,
-		progress: b, tx: l, cut: p.reading.cut, before: p.held.write, committed: time.Now(),
-		Transactions: Transactions{Timeout: time.Minute, Interval: 100 * time.Millisecond, MaxBytes: 600, Tick: func(context.Context) (int64, error) {
+		idle: ledger.Idle{Segment: 16 << 20}, progress: b, tx: l,
+		cut: p.reading.cut, before: p.held.write, committed: time.Now(),
+		Transactions: Transactions{Timeout: time.Minute, Room: new(int64), Interval: 100 * time.Millisecond, MaxBytes: 600, Tick: func(context.Context) (int64, error) {
 			g.tick++
 			return g.tick, g.mayCrash("after the tick")
 		}},
 	}
+	*m.Room = 1 << 30
 	m.known.Position, m.known.Reach, m.next = c.Order, c.Reach, m.committed.Add(m.Interval)
 	p.watch.together = true
 	p.sink, p.mode, p.letters.store = l, m, graves{g}
