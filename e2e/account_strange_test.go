@@ -240,10 +240,10 @@ func (a *accounting) hangForOne(s step) bool {
 func (a *accounting) changeSetting(s step) bool {
 	setting := [][2]string{
 		{"client_encoding", "latin1"}, {"standard_conforming_strings", "off"}, {"bytea_output", "escape"},
-		{"default_transaction_isolation", "serializable"},
-	}[s.target%4]
+		{"default_transaction_isolation", "serializable"}, {"statement_timeout", "1"}, {"lock_timeout", "1"},
+	}[s.target%6]
 	whose := "ROLE " + relayLogin + " IN DATABASE " + a.name
-	if s.up && s.target%4 != 3 { // an outboxctl that is serializable may be refused beside a relay
+	if s.up && s.target%6 < 3 { // an outboxctl that is serializable, or has no time, may be refused beside a relay
 		whose = "DATABASE " + a.name
 	}
 	if !a.nemesis.sql("ALTER " + whose + " SET " + setting[0] + " = " + setting[1]) {

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -40,6 +41,8 @@ func TestTheDatabaseHasAnotherClientEncoding(t *testing.T) {
 		})
 	}
 	require.ErrorContains(t, enqueue(), "client_encoding = LATIN1", "what pgx would write is not what is to be written")
+	require.ErrorContains(t, w.queued(config), "another client_encoding", "nor what it would by a batch")
+	require.Zero(t, scalar[int](w, "SELECT count(*) FROM onceward.outbox"))
 	written := 0
 	write := func() {
 		written++
@@ -52,6 +55,10 @@ func TestTheDatabaseHasAnotherClientEncoding(t *testing.T) {
 	write()
 	config.RuntimeParams["client_encoding"] = "UTF8" // as the drivers of most languages do
 	write()
+	require.NoError(t, w.queued(config))
+	config.RuntimeParams["client_encoding"] = "UNICODE" // its old name
+	write()
+	require.NoError(t, w.queued(config))
 	caughtUp(t, w, r)
 	outboxctl(t, w.dsn(operatorLogin), "pause", "--route", w.topic(), "--relay", w.name, "--reason", "x")
 	eventually(t, "an event waits, once the relay has heard of the pause", 30*time.Second, func() bool {
@@ -74,6 +81,19 @@ func TestTheDatabaseHasAnotherClientEncoding(t *testing.T) {
 	require.Equal(t, 1, sessions(r))
 }
 
+// queued enqueues an event of another aggregate by a batch, which is a transaction of its own.
+func (w *environment) queued(config *pgx.ConnConfig) error {
+	w.t.Helper()
+	conn, err := pgx.ConnectConfig(w.t.Context(), config)
+	require.NoError(w.t, err)
+	defer conn.Close(w.t.Context())
+	key, err := outbox.NewKey(w.name)
+	require.NoError(w.t, err)
+	batch := &pgx.Batch{}
+	require.NoError(w.t, outbox.QueueEnqueue(batch, outbox.Event{Key: key, AggregateType: "order", AggregateID: "anderer-✓", Type: "X", Payload: []byte("{}")}, nil))
+	return conn.SendBatch(w.t.Context(), batch).Close()
+}
+
 // TestTheRelayReadsCommitted: what waits for another's row goes on with it, whatever the database says.
 func TestTheRelayReadsCommitted(t *testing.T) {
 	t.Parallel()
@@ -90,6 +110,31 @@ func TestTheRelayReadsCommitted(t *testing.T) {
 		require.NoError(t, errors.Join(err, conn.Close(t.Context())))
 		require.Equal(t, want, is)
 	}
+}
+
+// TestTheRelayHasNoTimeLimitOfTheDatabase: a slot that is made waits for those who write, whatever bounds the
+// statements of others.
+func TestTheRelayHasNoTimeLimitOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	w := newEnvironment(t, "18")
+	w.prepareTables()
+	for _, limit := range []string{"statement_timeout", "lock_timeout"} {
+		w.execute("ALTER ROLE " + relayLogin + " IN DATABASE " + w.name + " SET " + limit + " = 200")
+	}
+	writer, err := w.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer writer.Rollback(context.WithoutCancel(t.Context()))
+	_, err = writer.Exec(t.Context(), "SELECT pg_current_xact_id()")
+	require.NoError(t, err)
+	r := w.newRelay(w.config(`admin: {listen: "off"}`), "")
+	r.start()
+	eventually(t, "the slot waits for the writer for longer than that", 30*time.Second, func() bool {
+		return scalar[bool](w, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND state = 'active'
+			AND query LIKE '%pg_create_logical_replication_slot%' AND pid <> pg_backend_pid() AND query_start < now() - interval '1 s')`)
+	})
+	require.NoError(t, writer.Commit(t.Context()))
+	eventually(t, "the relay streams", 30*time.Second, func() bool { return sessions(r) == 1 })
+	r.stop()
 }
 
 // TestExactlyOnceUnderAQuota: what Kafka lets in slowly is committed in transactions that end in time. One of all

@@ -30,22 +30,26 @@ const Local = "SET LOCAL search_path = " + Path + `; SET LOCAL jit = off; SELECT
 ) THEN 'on' ELSE 'off' END, true)`
 
 // Begin begins a transaction that is pinned, in one round trip, as
-// pgx.TxOptions.BeginQuery.
-const Begin = "BEGIN; " + Local
+// pgx.TxOptions.BeginQuery. Its statements see what was committed while they waited for a
+// lock, whatever default_transaction_isolation is.
+const Begin = "BEGIN ISOLATION LEVEL READ COMMITTED; " + Local
 
 // BeginReadOnly is [Begin] for a transaction that only reads.
-const BeginReadOnly = "BEGIN READ ONLY; " + Local
+const BeginReadOnly = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; " + Local
 
 // Startup sets the startup parameters of a direct connection. They outrank what is set
 // for the role and the database; a parameter of the DSN is overwritten. A session of ours
-// that has nothing to do is meant to stand there, hence idle_session_timeout. Compiling
-// a statement of ours takes longer than running it: hence jit, here and in [Local].
+// that has nothing to do is meant to stand there, hence idle_session_timeout; a slot that is made
+// waits for whoever writes, and a gap that is counted has millions of rows, hence the two that bound statements: ours
+// have bounds of their own. Compiling a statement of ours takes longer than running it: hence jit, here and in [Local].
 func Startup(params map[string]string) {
 	Text(params)
 	params["default_transaction_isolation"] = "read committed" // a stricter one fails what has to wait
 	params["search_path"] = Path
 	params["row_security"] = "off"
 	params["idle_session_timeout"] = "0"
+	params["statement_timeout"] = "0"
+	params["lock_timeout"] = "0"
 	params["jit"] = "off"
 }
 

@@ -109,17 +109,17 @@ func TestAReadOnlyDatabaseIsSeen(t *testing.T) {
 func TestTheRelaysSessionIsPinned(t *testing.T) {
 	pool, cfg := ready(t)
 	database := pgx.Identifier{pool.Config().ConnConfig.Database}.Sanitize()
-	for _, setting := range []string{"search_path = public, pg_catalog", "row_security = on", "idle_session_timeout = '1s'", "jit = on"} {
+	for _, setting := range []string{"search_path = public, pg_catalog", "row_security = on", "idle_session_timeout = '1s'", "jit = on", "statement_timeout = '30s'", "lock_timeout = '30s'"} {
 		_, err := pool.Exec(t.Context(), `ALTER DATABASE `+database+` SET `+setting)
 		require.NoError(t, err)
 	}
 	conn, err := relay.Connect(t.Context(), cfg.Postgres.DSN+"&options=-csearch_path%3Dpublic&search_path=public", "x")
 	require.NoError(t, err)
 	defer conn.Close(t.Context())
-	var path, security, idle, jit string
+	var path, security, idle, jit, limits string
 	require.NoError(t, conn.QueryRow(t.Context(), `SELECT current_setting('search_path'), current_setting('row_security'),
-		current_setting('idle_session_timeout'), current_setting('jit')`).Scan(&path, &security, &idle, &jit))
-	require.Equal(t, []string{"pg_catalog, pg_temp", "off", "0", "off"}, []string{path, security, idle, jit})
+		current_setting('idle_session_timeout'), current_setting('jit'), current_setting('statement_timeout') || current_setting('lock_timeout')`).Scan(&path, &security, &idle, &jit, &limits))
+	require.Equal(t, []string{"pg_catalog, pg_temp", "off", "0", "off", "00"}, []string{path, security, idle, jit, limits})
 }
 
 // What runs somebody else's code inside of ours fails the check, by name, with our
