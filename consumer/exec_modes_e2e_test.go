@@ -232,6 +232,29 @@ func TestAnotherEncoding(t *testing.T) {
 	}
 }
 
+// TestTheEncodingChangesMeanwhile: a database that is given another encoding while the program runs applies nothing
+// over the connections that have it. It waits, and goes on by itself when that is mended.
+func TestTheEncodingChangesMeanwhile(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, nil)
+	alter := func(what string) {
+		exec(t, e.db, "DO $$ BEGIN EXECUTE 'ALTER DATABASE '||current_database()||' "+what+"'; END $$")
+		e.db.Reset()
+	}
+	r, ev := e.router("zürich", effect("zürich")), newEvent(t)
+	alter("SET client_encoding = LATIN1")
+	require.ErrorContains(t, deliver(t.Context(), r, ev, consumer.Processed), "client_encoding = LATIN1")
+	require.ErrorContains(t, pgx.BeginFunc(t.Context(), e.db, func(tx pgx.Tx) error {
+		_, err := r.Processor().Claim(t.Context(), tx, ev)
+		return err
+	}), "client_encoding = LATIN1")
+	require.NoError(t, e.expect(0, 0))
+	alter("RESET client_encoding")
+	require.NoError(t, deliver(t.Context(), r, ev, consumer.Processed))
+	require.NoError(t, deliver(t.Context(), r, ev, consumer.Duplicate))
+	require.NoError(t, e.expect(1, 1))
+}
+
 // TestPoolers (P3): behind PgBouncer in transaction mode the same holds, and every
 // promise of the table; what cannot hold is refused by name. The short form has the
 // table in two of the modes, E2E_FULL=1 in all.

@@ -155,35 +155,32 @@ func (p *Processor) effectOf(ev Event, run *running) *item {
 	return p.newItem(ev)
 }
 
-// Claim claims the event for the group inside the caller's own transaction;
-// [Router.Handle] does it for handlers. Apply the effect in the same
-// transaction if and only if the outcome is [Processed], then commit.
+// Claim claims the event for the group inside the caller's own transaction; [Router.Handle] does it for handlers.
+// Apply the effect in the same transaction if and only if the outcome is [Processed], then commit.
 //
-// It blocks while another transaction holds the claim, up to
-// Config.LockTimeout, after which the outcome is [InProgress] and the
-// transaction is aborted: roll back and try again later. Config.SessionTimeout
-// and synchronous_commit = on hold for the rest of the transaction.
+// It blocks while another transaction holds the claim, up to Config.LockTimeout, after which the outcome is
+// [InProgress] and the transaction is aborted: roll back and try again later. Config.SessionTimeout and
+// synchronous_commit = on hold for the rest of the transaction.
 //
-// Any error aborts the transaction. It matches [ErrNoPartition] when no
-// partition covers the key's time; see [IsInfrastructure] for the others. In
-// REPEATABLE READ and SERIALIZABLE a duplicate may be such an error (40001)
+// Any error aborts the transaction. It matches [ErrNoPartition] when no partition covers the key's time; see
+// [IsInfrastructure] for the others. In REPEATABLE READ and SERIALIZABLE a duplicate may be such an error (40001)
 // first, and a Duplicate when the transaction is tried again.
 //
-// A transaction that claims several events must claim them in the order of
-// their UUIDs: two that claim in opposite order deadlock.
+// A transaction that claims several events must claim them in the order of their UUIDs: two that claim in opposite
+// order deadlock.
 //
-// A replay in the mode [record.ReplayReprocess] for this group is claimed under its
-// replay id, so that it is applied once more, and once only; for every other
-// group it is a copy of the original event.
+// A replay in the mode [record.ReplayReprocess] for this group is claimed under its replay id, so that it is applied
+// once more, and once only; for every other group it is a copy of the original event.
 //
-// An event whose time lies below the floor of its [Class] is judged by where it
-// came from: late, or a replay. With the outcomes [Replay] and [FromFuture]
-// nothing was claimed. A group that applies events without Source only in
-// transactions of its own should call [Processor.SaveProgress] now and then,
-// because floors follow its stream time.
+// An event whose time lies below the floor of its [Class] is judged by where it came from: late, or a replay. With the
+// outcomes [Replay] and [FromFuture] nothing was claimed. A group that applies events without Source only in
+// transactions of its own should call [Processor.SaveProgress] now and then, because floors follow its stream time.
 func (p *Processor) Claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
 	if err := ev.validate(); err != nil {
 		return Claim{}, err
+	}
+	if err := transaction.Encoded(tx.Conn()); err != nil {
+		return Claim{}, fmt.Errorf("claim %s: %w", ev.Key, err)
 	}
 	if _, err := tx.Exec(ctx, p.bounds); err != nil {
 		return Claim{}, fmt.Errorf("claim %s: bound the transaction: %w", ev.Key, err)

@@ -18,7 +18,7 @@ func Readable(db *pgxpool.Pool, found consumerdb.ConsumerTablesRow) error {
 	alter := fmt.Sprintf("ALTER ROLE %s IN DATABASE %s SET",
 		pgx.Identifier{conn.User}.Sanitize(), pgx.Identifier{found.Database}.Sanitize())
 	switch {
-	case found.ClientEncoding != "UTF8": // SQL_ASCII would do, but pgx's simple protocol takes no other
+	case found.ClientEncoding != "UTF8" && found.ClientEncoding != "UNICODE": // SQL_ASCII would do, but pgx's simple protocol takes no other
 		return fmt.Errorf("config: DB has client_encoding = %s, and pgx writes UTF8: text would become another: "+
 			"`%s client_encoding = 'UTF8'` and connect anew, or client_encoding=UTF8 in the DSN", found.ClientEncoding, alter)
 	case text && found.ByteaOutput != "hex":

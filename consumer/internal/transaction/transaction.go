@@ -21,7 +21,24 @@ func Begin(ctx context.Context, db *pgxpool.Pool, bounds string) (pgx.Tx, error)
 	if err != nil {
 		return nil, fmt.Errorf("begin transaction: %w", err)
 	}
+	if err := Encoded(conn.Conn()); err != nil {
+		_ = conn.Conn().Close(ctx) // the pool makes another one, which is as the database says by then
+		conn.Release()
+		return nil, fmt.Errorf("begin transaction: %w", err)
+	}
 	return &ownTx{held: &held{conn: conn}, bounds: bounds}, nil
+}
+
+// Encoded refuses a connection over which text becomes another: a database may be given another encoding while the
+// program runs.
+func Encoded(conn *pgx.Conn) error {
+	switch encoding := conn.PgConn().ParameterStatus("client_encoding"); encoding {
+	case "UTF8", "UNICODE", "SQL_ASCII", "": // some poolers do not say it
+		return nil
+	default:
+		return fmt.Errorf("the connection has client_encoding = %s, and pgx writes UTF8: text would become another; "+
+			"set client_encoding=UTF8 in the DSN, or for the role or the database, and connect anew, as a processor does by itself", encoding)
+	}
 }
 
 // Rollback undoes what was not committed; after a commit it does nothing. Its

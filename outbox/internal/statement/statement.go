@@ -38,8 +38,13 @@ const Filtered = `SELECT pg_catalog.row_security_active('onceward.outbox'::pg_ca
 
 // Call is Insert and Compare in one, for a batch: the SQL function of the outbox.
 // The arguments are those of Insert, with the whole key in place of its two parts.
-// Other content is an SQL error there and so ends the transaction.
-const Call = `SELECT onceward.enqueue($1, $2, $3, $4, $5::pg_catalog.bytea, $6, $7::pg_catalog.jsonb, $8)`
+// Other content is an SQL error there and so ends the transaction, and so is an encoding over which text would
+// become another: who queues it has no connection yet, to look at that. No such parameter as [Encoding] exists.
+const Call = `SELECT CASE WHEN pg_catalog.current_setting('client_encoding') OPERATOR(pg_catalog.=) ANY ('{UTF8,UNICODE,SQL_ASCII}'::pg_catalog.text[])
+ THEN onceward.enqueue($1, $2, $3, $4, $5::pg_catalog.bytea, $6, $7::pg_catalog.jsonb, $8) ELSE pg_catalog.current_setting('` + Encoding + `') END`
+
+// Encoding is in the error of [Call] over a connection whose client_encoding is another.
+const Encoding = "onceward.client_encoding_is_not_UTF8"
 
 // rows turns nine arrays, one per column, into the rows of a SELECT, numbered
 // from 1 in the order of the arrays.
