@@ -56,6 +56,7 @@ func orderedAgain(o *oldOutbox) {
 	require.Contains(o.t, o.text(word, "onceward."+o.leaf), ", and detached by it")
 	_, err = o.owner.Exec(o.t.Context(), repair, id)
 	require.ErrorContains(o.t, err, "no repair reads its events")
+	o.became(LeafDetaching, "drops it; or attach it again (ALTER TABLE", func(c *Config) { c.Keep = 1000 })
 	require.NoError(o.t, reader.Rollback(o.t.Context()))
 	o.became(LeafDropped, "1 row was given up (gap accept, relay orders), and went with it")
 }

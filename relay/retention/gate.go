@@ -98,15 +98,15 @@ func (l *leaf) holds() string {
 }
 
 // reason says what to wait for; empty: the leaf may go.
-func (v verdict) reason(dropBefore bool) string {
-	reason := v.missing(dropBefore)
+func (v verdict) reason(leaving, dropBefore bool) string {
+	reason := v.missing(leaving, dropBefore)
 	if reason != "" && v.here && !v.hasSlot {
 		reason += fmt.Sprintf("; its slot does not exist in this database: start it, or, if this relay is gone for good, outboxctl retire --slot %s --reason \"…\"", v.slot)
 	}
 	return reason
 }
 
-func (v verdict) missing(dropBefore bool) string {
+func (v verdict) missing(leaving, dropBefore bool) string {
 	switch {
 	case !v.here:
 		return fmt.Sprintf("the state of relay %s was written on another cluster, whose transactions mean nothing here: outboxctl adopt --by copy --reason \"…\", or --by dump --reason \"…\" (outboxctl adopt --help says which)", v.relay)
@@ -118,6 +118,8 @@ func (v verdict) missing(dropBefore bool) string {
 		return fmt.Sprintf("waits for relay %s: %s not published yet", v.relay, label.Count(v.pending, "row is", "rows are"))
 	case v.gap > 0:
 		return fmt.Sprintf("%[1]s of a gap of relay %[2]s: outboxctl gap show %[3]s, then outboxctl gap repair %[3]s --reason \"…\" or outboxctl gap accept %[3]s --reason \"…\"", label.Count(v.gap, "row is", "rows are"), v.relay, v.gapID)
+	case v.before > 0 && !dropBefore && leaving: // no repair reads it
+		return fmt.Sprintf(label.Count(v.before, olderRow, olderRows)+": outboxctl partitions maintain --config relay.yaml --drop-before --reason \"…\" drops what is older", v.relay)
 	case v.before > 0 && !dropBefore:
 		return fmt.Sprintf(label.Count(v.before, olderRow, olderRows)+": outboxctl gap repair %s --reason \"…\" publishes, outboxctl partitions maintain --config relay.yaml --drop-before --reason \"…\" drops what is older", v.relay, v.beforeID)
 	}
@@ -170,7 +172,7 @@ func (m *maintenance) unpublished(ctx context.Context, tx pgx.Tx, l *leaf) ([]st
 			l.before = append(l.before, v)
 		}
 	}
-	return reasons(verdicts, letters, waits, m.cfg.DropBefore != ""), nil
+	return reasons(l, verdicts, letters, waits, m.cfg.DropBefore != ""), nil
 }
 
 // record writes down, with the drop, that rows go which were never published.
@@ -195,15 +197,20 @@ func (m *maintenance) source(l *leaf) string {
 	return fmt.Sprintf("(SELECT id, tx_id, seq FROM %s WHERE id OPERATOR(pg_catalog.>=) '%s' AND id OPERATOR(pg_catalog.<) '%s')", outboxTable, l.Lower, l.Upper)
 }
 
-func reasons(verdicts []verdict, letters, waits int64, dropBefore bool) []string {
+func reasons(l *leaf, verdicts []verdict, letters, waits int64, dropBefore bool) []string {
 	var out []string
 	if len(verdicts) == 0 {
 		out = append(out, label.NoRelay)
 	}
+	stays := false
 	for _, v := range verdicts {
-		if reason := v.reason(dropBefore); reason != "" {
+		if reason := v.reason(l.leaving(), dropBefore); reason != "" {
 			out = append(out, reason)
+			stays = stays || !v.here || !v.hasSlot || v.gap > 0 || v.before > 0
 		}
+	}
+	if stays && l.leaving() {
+		out = append(out, "or "+l.again())
 	}
 	if letters > 0 {
 		out = append(out, label.Count(letters, "of its events is an open dead letter", "of its events are open dead letters")+": retry or discard them")

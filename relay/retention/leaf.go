@@ -114,8 +114,11 @@ func (m *maintenance) advance(ctx context.Context, l *leaf) (partition.Report, e
 		return l.Report(LeafDetaching, "somebody began to detach it while it was open, so that rows inserted meanwhile were not published: "+
 			"run ALTER TABLE %[1]s DETACH PARTITION %[2]s FINALIZE, compare it with the topic, and where that lacks some, ATTACH it again and run "+
 			"outboxctl partitions adopt %[3]s --reason \"…\"", outboxTable, l.table(), l.Name).ToMend(), nil
-	case (l.Pending || !l.Attached) && !l.ours:
+	case l.leaving() && !l.ours:
 		return l.foreign(), nil
+	case l.To().After(m.cutoff) && l.leaving():
+		return l.Report(LeafDetaching, "retention had detached it when fewer days were kept, and it is younger than is kept now: "+
+			"outboxctl partitions maintain --config relay.yaml --keep DAYS, with as few as then, drops it; or %s", l.again()).ToMend(), nil
 	case l.To().After(m.cutoff):
 		if l.closed {
 			return l.Report(LeafClosed, "closed, and younger than is kept now: it refuses events; to open it again, run DROP TRIGGER %s ON %s", closedTrigger, l.table()).ToMend(), nil
@@ -133,7 +136,7 @@ func (m *maintenance) advance(ctx context.Context, l *leaf) (partition.Report, e
 			return l.Report(LeafOpen, "not closed yet"), fmt.Errorf("close: %w", err)
 		}
 	}
-	if m.cfg.DryRun && (l.Pending || !l.Attached) {
+	if m.cfg.DryRun && l.leaving() {
 		return l.Report(LeafDetaching, "closed; the next run goes on with it"), nil
 	}
 	var reasons []string
@@ -178,17 +181,25 @@ func (m *maintenance) close(ctx context.Context, l *leaf) error {
 	})
 }
 
-// foreign reports a leaf that was closed, and that somebody else than retention took
-// out of the table.
-func (l *leaf) foreign() partition.Report {
+// leaving reports whether it is out of the table, or about to be.
+func (l *leaf) leaving() bool { return l.Pending || !l.Attached }
+
+// again is how it comes back into the table.
+func (l *leaf) again() string {
 	finalize := ""
 	if l.Pending {
 		finalize = fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s FINALIZE; ", outboxTable, l.table())
 	}
+	return fmt.Sprintf("attach it again (%s%s), which the relay takes for PARTITION_FILLED, and run outboxctl partitions adopt %s --reason \"…\": "+
+		"all of its rows are published once more", finalize, l.Attach(outboxTable), l.Name)
+}
+
+// foreign reports a leaf that was closed, and that somebody else than retention took
+// out of the table.
+func (l *leaf) foreign() partition.Report {
 	return l.Report(LeafDetaching, "it was detached by somebody, or by an older release, and retention does not know that its rows are published: "+
-		"compare it with the topics, and DROP TABLE %[3]s; or attach it again (%[1]s%[2]s), "+
-		"which the relay takes for PARTITION_FILLED, and run outboxctl partitions adopt %[5]s --reason \"…\": all of its rows are published once more; "+
-		"or, when it is none of ours, DROP TRIGGER %[4]s ON %[3]s", finalize, l.Attach(outboxTable), l.table(), closedTrigger, l.Name).ToMend()
+		"compare it with the topics, and DROP TABLE %[2]s; or %[1]s; or, when it is none of ours, DROP TRIGGER %[3]s ON %[2]s",
+		l.again(), l.table(), closedTrigger).ToMend()
 }
 
 // execer is a connection or a transaction.

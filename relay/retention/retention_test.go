@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/partition"
 )
 
 func TestRetentionDefaultsAndBounds(t *testing.T) {
@@ -38,7 +40,7 @@ func TestGateOpensForOneCombination(t *testing.T) {
 			shut.before = 0 // an operator said that such rows may go
 		}
 		want := len(verdicts) > 0 && shut == (verdict{relay: "b", here: true, known: true, after: true}) && letters == 0 && waits == 0
-		require.Equal(t, want, len(reasons(verdicts, letters, waits, bit(8))) == 0, "%+v, %d letters, %d wait", second, letters, waits)
+		require.Equal(t, want, len(reasons(&leaf{Leaf: partition.Leaf{Attached: bits%3 > 0}}, verdicts, letters, waits, bit(8))) == 0, "%+v, %d letters, %d wait", second, letters, waits)
 	}
 }
 
