@@ -3,6 +3,7 @@
 package retention
 
 import (
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -73,4 +74,33 @@ func detachedByHand(o *oldOutbox) {
 	o.relay("orders", o.now())
 	o.became(LeafDropped, "")
 	require.False(o.t, o.exists())
+}
+
+// comesBack: a leaf that retention began to detach, and whose relay publishes nothing before it is gone (the database is
+// a dump by now, and Kafka another), keeps nobody from going on: what is printed puts it back.
+func comesBack(o *oldOutbox) {
+	require.NoError(o.t, o.enqueue(1))
+	o.maintain() // closes it
+	o.relay("orders", o.now())
+	reader, err := dial(o.t, o.dsn).Begin(o.t.Context())
+	require.NoError(o.t, err)
+	_, err = reader.Exec(o.t.Context(), "SELECT FROM onceward.outbox")
+	require.NoError(o.t, err)
+	o.became(LeafDetaching, "waits for transactions", func(c *Config) { c.LockTimeout = 100 * time.Millisecond })
+	require.NoError(o.t, reader.Rollback(o.t.Context()))
+	o.relay("orders", "1:1:")
+	waiting := o.maintain()
+	require.Equal(o.t, LeafWaiting, waiting.State, waiting.Why)
+	_, cure, found := strings.Cut(waiting.Why, "or attach it again (")
+	require.True(o.t, found, waiting.Why)
+	cure, _, _ = strings.Cut(cure, "), which the relay")
+	const leaving = "SELECT COALESCE(onceward.leaving_partition(), 'none')"
+	require.Equal(o.t, "onceward."+o.leaf, o.text(leaving))
+	for statement := range strings.SplitSeq(cure, "; ") {
+		o.exec(statement)
+	}
+	o.became(LeafWaiting, "waits for relay orders")
+	require.Equal(o.t, "none", o.text(leaving))
+	o.relay("orders", o.now())
+	o.became(LeafDropped, "")
 }

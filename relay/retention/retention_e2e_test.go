@@ -53,6 +53,7 @@ func TestRetention(t *testing.T) {
 				{"an old snapshot meets a closed leaf", oldSnapshot},
 				{"a detach that is interrupted goes on", interruptedDetach},
 				{"a leaf detached by hand", detachedByHand},
+				{"a leaf that waits outside comes back", comesBack},
 				{"an open leaf is never detached", openLeafPending},
 				{"one maintainer at a time", oneMaintainer},
 				{"a closing without its comment", lostComment},
