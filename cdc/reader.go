@@ -42,6 +42,7 @@ type Reader struct {
 	heard     time.Time     // when the server sent last; likewise
 	rests     rests         // likewise
 	dry       uint64        // of the socket, as it was at the last rest; likewise
+	rested    pglogrepl.LSN // the transaction before the last rest; likewise
 }
 
 // Open connects, and takes hold of the slot with START_REPLICATION. When it
@@ -262,8 +263,11 @@ func (r *Reader) rest(frontend *pgproto3.Frontend) {
 		return // TLS has more of what was taken
 	}
 	r.dry = dry
-	now := time.Now()
-	if wait := r.rests.due(now, now.Sub(serverTime(r.stream.begin.time)), r.socket.taken.Load()); wait > 0 {
+	now, late := time.Now(), time.Duration(0)
+	if at := r.stream.begin.commitLSN; at != r.rested { // not of a keepalive: others write, and nothing of ours is late
+		late, r.rested = now.Sub(serverTime(r.stream.begin.time)), at
+	}
+	if wait := r.rests.due(now, late, r.socket.taken.Load()); wait > 0 {
 		r.queue.wake()
 		time.Sleep(wait)
 		now = time.Now()

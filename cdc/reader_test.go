@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"io"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,6 +88,24 @@ func TestReaderRestsUnderAFlow(t *testing.T) {
 			read(0, 3, rest) // it has caught up
 			read(0, 1, restInterval)
 		}
+		<-time.After(time.Second)
+		for range 100 { // others write, and a server that is about to sleep says how far it is
+			commit += 0x100
+			r.server.stream(keepaliveData(commit, false))
+			<-time.After(2 * time.Millisecond)
+		}
+		began := time.Now()
+		for _, m := range transaction(0) {
+			r.server.backend.Send(&pgproto3.CopyData{Data: m})
+		}
+		go func() { _ = r.server.backend.Flush() }()
+		for arrived := false; !arrived; {
+			var err error
+			batch, err = r.Next(t.Context(), batch)
+			require.NoError(t, err)
+			arrived = slices.ContainsFunc(batch, func(it Item) bool { return it.Row != nil })
+		}
+		require.LessOrEqual(t, time.Since(began), restInterval, "what was read long ago makes nothing late")
 	})
 }
 
