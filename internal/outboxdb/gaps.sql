@@ -266,10 +266,10 @@ UPDATE onceward.published_snapshots SET attachings = ARRAY(SELECT t.leaf::bigint
 WHERE slot = ANY(@slots::text[]);
 
 -- name: RowsOfGap :many
--- RowsOfGap reads events in the order of seq, those of one in that of id, the first in any case, further ones while their payloads together are within the bytes.
+-- RowsOfGap reads events in the order of seq, those of one in that of id, the first in any case, further ones while their payloads and headers together are within the bytes.
 SELECT o.* FROM onceward.outbox o
 JOIN (SELECT s.id, pg_catalog.sum(s.size) OVER (ORDER BY s.seq, s.id) AS upto, pg_catalog.row_number() OVER (ORDER BY s.seq, s.id) AS n
-  FROM (SELECT i.id, i.seq, COALESCE(pg_catalog.octet_length(i.payload), 0) AS size FROM onceward.outbox i WHERE i.id = ANY(@ids::uuid[])) s) f ON f.id = o.id
+  FROM (SELECT i.id, i.seq, COALESCE(pg_catalog.octet_length(i.payload), 0) + COALESCE(pg_catalog.octet_length(i.headers::text), 0) AS size FROM onceward.outbox i WHERE i.id = ANY(@ids::uuid[])) s) f ON f.id = o.id
 WHERE f.n = 1 OR f.upto <= @bytes::bigint ORDER BY o.seq, o.id;
 
 -- name: RelaysToLook :many

@@ -1019,7 +1019,7 @@ func (q *Queries) RetireRelay(ctx context.Context, arg RetireRelayParams) (int64
 const rowsOfGap = `-- name: RowsOfGap :many
 SELECT o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.content_type, o.headers, o.traceparent, o.created_at, o.tx_id, o.seq FROM onceward.outbox o
 JOIN (SELECT s.id, pg_catalog.sum(s.size) OVER (ORDER BY s.seq, s.id) AS upto, pg_catalog.row_number() OVER (ORDER BY s.seq, s.id) AS n
-  FROM (SELECT i.id, i.seq, COALESCE(pg_catalog.octet_length(i.payload), 0) AS size FROM onceward.outbox i WHERE i.id = ANY($1::uuid[])) s) f ON f.id = o.id
+  FROM (SELECT i.id, i.seq, COALESCE(pg_catalog.octet_length(i.payload), 0) + COALESCE(pg_catalog.octet_length(i.headers::text), 0) AS size FROM onceward.outbox i WHERE i.id = ANY($1::uuid[])) s) f ON f.id = o.id
 WHERE f.n = 1 OR f.upto <= $2::bigint ORDER BY o.seq, o.id
 `
 
@@ -1028,7 +1028,7 @@ type RowsOfGapParams struct {
 	Bytes int64
 }
 
-// RowsOfGap reads events in the order of seq, those of one in that of id, the first in any case, further ones while their payloads together are within the bytes.
+// RowsOfGap reads events in the order of seq, those of one in that of id, the first in any case, further ones while their payloads and headers together are within the bytes.
 func (q *Queries) RowsOfGap(ctx context.Context, arg RowsOfGapParams) ([]OutboxRow, error) {
 	rows, err := q.db.Query(ctx, rowsOfGap, arg.Ids, arg.Bytes)
 	if err != nil {

@@ -149,10 +149,11 @@ WHERE slot = @slot AND control_id = @control_id AND state = 'open' AND retry_ind
 SELECT p.letter_id, p.namespace, p.aggregate_type, p.aggregate_id, p.event_type, p.payload, p.content_type, p.headers, p.traceparent, p.created_at, p.tx_id, p.seq,
   p.position::text AS position, p.attempts, p.holds, p.replay_of, p.replay_mode, p.replay_group, p.topic, p.retry_index
 FROM (
-  SELECT w.*, pg_catalog.sum(COALESCE(pg_catalog.octet_length(w.payload), 0) + 512) OVER (ORDER BY w.retry_index) - COALESCE(pg_catalog.octet_length(w.payload), 0) - 512 AS before
+  SELECT w.*, pg_catalog.sum(z.bytes) OVER (ORDER BY w.retry_index) - z.bytes AS before
   FROM (SELECT d.* FROM onceward.dead_letters d
     WHERE d.slot = @slot AND d.control_id = @control_id AND d.state = 'retrying' AND d.retry_index >= @from_index::bigint
     ORDER BY d.retry_index LIMIT @row_limit::int) w
+  CROSS JOIN LATERAL (SELECT COALESCE(pg_catalog.octet_length(w.payload), 0) + COALESCE(pg_catalog.octet_length(w.headers::text), 0) + 512 AS bytes) z
 ) p
 WHERE p.before < @byte_limit::bigint ORDER BY p.retry_index;
 

@@ -496,10 +496,11 @@ const readRelease = `-- name: ReadRelease :many
 SELECT p.letter_id, p.namespace, p.aggregate_type, p.aggregate_id, p.event_type, p.payload, p.content_type, p.headers, p.traceparent, p.created_at, p.tx_id, p.seq,
   p.position::text AS position, p.attempts, p.holds, p.replay_of, p.replay_mode, p.replay_group, p.topic, p.retry_index
 FROM (
-  SELECT w.slot, w.letter_id, w.namespace, w.aggregate_type, w.aggregate_id, w.event_type, w.payload, w.content_type, w.headers, w.traceparent, w.created_at, w.tx_id, w.seq, w.position, w.error_class, w.error, w.attempts, w.first_at, w.last_at, w.state, w.retry_position, w.control_id, w.decided_by, w.decided_why, w.holds, w.replay_of, w.replay_mode, w.replay_group, w.topic, w.retry_index, w.original_payload, w.original_headers, w.edited_at, w.edited_by, w.edited_why, pg_catalog.sum(COALESCE(pg_catalog.octet_length(w.payload), 0) + 512) OVER (ORDER BY w.retry_index) - COALESCE(pg_catalog.octet_length(w.payload), 0) - 512 AS before
+  SELECT w.slot, w.letter_id, w.namespace, w.aggregate_type, w.aggregate_id, w.event_type, w.payload, w.content_type, w.headers, w.traceparent, w.created_at, w.tx_id, w.seq, w.position, w.error_class, w.error, w.attempts, w.first_at, w.last_at, w.state, w.retry_position, w.control_id, w.decided_by, w.decided_why, w.holds, w.replay_of, w.replay_mode, w.replay_group, w.topic, w.retry_index, w.original_payload, w.original_headers, w.edited_at, w.edited_by, w.edited_why, pg_catalog.sum(z.bytes) OVER (ORDER BY w.retry_index) - z.bytes AS before
   FROM (SELECT d.slot, d.letter_id, d.namespace, d.aggregate_type, d.aggregate_id, d.event_type, d.payload, d.content_type, d.headers, d.traceparent, d.created_at, d.tx_id, d.seq, d.position, d.error_class, d.error, d.attempts, d.first_at, d.last_at, d.state, d.retry_position, d.control_id, d.decided_by, d.decided_why, d.holds, d.replay_of, d.replay_mode, d.replay_group, d.topic, d.retry_index, d.original_payload, d.original_headers, d.edited_at, d.edited_by, d.edited_why FROM onceward.dead_letters d
     WHERE d.slot = $1 AND d.control_id = $2 AND d.state = 'retrying' AND d.retry_index >= $3::bigint
     ORDER BY d.retry_index LIMIT $4::int) w
+  CROSS JOIN LATERAL (SELECT COALESCE(pg_catalog.octet_length(w.payload), 0) + COALESCE(pg_catalog.octet_length(w.headers::text), 0) + 512 AS bytes) z
 ) p
 WHERE p.before < $5::bigint ORDER BY p.retry_index
 `

@@ -290,3 +290,31 @@ func TestReleaseAgainLooksOnce(t *testing.T) {
 	require.ErrorIs(t, err, errExplained)
 	require.Contains(t, plan, "CTE Scan on blocker")
 }
+
+// A page that is read back holds as many rows as fit into its bytes, by payload and headers: what an event may have
+// of these alone would be a large page.
+func TestPagesAreBoundedByHeadersToo(t *testing.T) {
+	pool, q := install(t)
+	insertState(t, q)
+	control := uuid.New()
+	var ids []uuid.UUID
+	for n := range 4 {
+		id := uuid.Must(uuid.NewV7())
+		ids = append(ids, id)
+		exec(t, pool, `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, headers)
+			VALUES ($1, 'orders', 'order', 'A', 'X', jsonb_build_object('h', repeat('x', 400000)))`, id)
+		exec(t, pool, `INSERT INTO onceward.waiting (position, tx_id, lane, ordinal, id) SELECT '0/1', tx_id, 1, $2, id FROM onceward.outbox WHERE id = $1`, id, n)
+		exec(t, pool, `INSERT INTO onceward.dead_letters (slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, content_type, headers, created_at, tx_id, seq, position, error_class, error, state, control_id, retry_index)
+			SELECT 'onceward_orders', id, namespace, aggregate_type, aggregate_id, event_type, content_type, headers, created_at, tx_id, seq, '0/1', 'c', 'e', 'retrying', $2, $3 FROM onceward.outbox WHERE id = $1`, id, control, n)
+	}
+	const within = 1_000_000
+	gap, err := q.RowsOfGap(t.Context(), outboxdb.RowsOfGapParams{Ids: ids, Bytes: within})
+	require.NoError(t, err)
+	require.Len(t, gap, 2)
+	waits, err := q.ReadWaiting(t.Context(), outboxdb.ReadWaitingParams{Slot: "onceward_orders", Lane: 1, Position: "0/0", RowLimit: 100, ByteLimit: within})
+	require.NoError(t, err)
+	require.Len(t, waits, 3, "up to the one that goes beyond")
+	letters, err := q.ReadRelease(t.Context(), outboxdb.ReadReleaseParams{Slot: "onceward_orders", ControlID: &control, RowLimit: 100, ByteLimit: within})
+	require.NoError(t, err)
+	require.Len(t, letters, 3, "up to the one that goes beyond")
+}

@@ -441,12 +441,13 @@ FROM (
     EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = $1 AND d.letter_id = w.id)::boolean AS dead,
     o.tx_id AS row_tx_id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.content_type, o.headers, o.traceparent, o.created_at, COALESCE(o.seq, 0)::bigint AS seq,
     c.kind, c.letter, c.item,
-    pg_catalog.sum(COALESCE(pg_catalog.octet_length(o.payload), pg_catalog.octet_length(c.item), 0) + 512) OVER (ORDER BY w.position, w.ordinal)
-      - COALESCE(pg_catalog.octet_length(o.payload), pg_catalog.octet_length(c.item), 0) - 512 AS before
+    pg_catalog.sum(z.bytes) OVER (ORDER BY w.position, w.ordinal) - z.bytes AS before
   FROM (SELECT f.position, f.tx_id, f.lane, f.ordinal, f.id FROM onceward.waiting f WHERE f.lane = $2 AND (f.position, f.ordinal) >= ($3::pg_lsn, $4::integer)
     ORDER BY f.position, f.ordinal LIMIT $5::int) w
   LEFT JOIN onceward.waiting_copies c ON c.lane = $2 AND c.position = w.position AND c.ordinal = w.ordinal
   LEFT JOIN onceward.outbox o ON o.id = w.id AND (c.kind IS NULL OR c.kind = 'repair')
+  CROSS JOIN LATERAL (SELECT COALESCE(pg_catalog.octet_length(o.payload), pg_catalog.octet_length(c.item), 0)
+    + COALESCE(pg_catalog.octet_length(o.headers::text), 0) + 512 AS bytes) z
 ) q
 WHERE q.before < $6::bigint ORDER BY q.position, q.ordinal
 `
