@@ -173,7 +173,7 @@ func Sibling(table, leaf string) string {
 // AttachAgain says how to bring a leaf of "schema.table" back that was detached, or is
 // about to be, and as whom.
 func (l *Leaf) AttachAgain(table string) string {
-	return fmt.Sprintf("attach it again (as %s: %s), or drop it when it is none of ours", l.As(), strings.Join(append(l.Give(table), l.reattach(table)...), "; "))
+	return fmt.Sprintf("attach it again (as %s: %s), or drop it when it is none of ours", l.As(), strings.Join(append(l.Give(table), l.Reattach(table)...), "; "))
 }
 
 // Give is the statement that makes another's leaf that of the owner of "schema.table", so
@@ -185,7 +185,8 @@ func (l *Leaf) Give(table string) []string {
 	return []string{fmt.Sprintf("ALTER TABLE %s OWNER TO %s", Sibling(table, l.Name), l.TableOwner)}
 }
 
-func (l *Leaf) reattach(table string) []string {
+// Reattach are the statements that put a leaf back into "schema.table".
+func (l *Leaf) Reattach(table string) []string {
 	attach := []string{l.Attach(table)}
 	if l.Pending {
 		return append([]string{fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s FINALIZE", quote(table), Sibling(table, l.Name))}, attach...)

@@ -62,7 +62,7 @@ func (e *DefaultError) WithoutDefault(ctx context.Context, q Querier, leaves []L
 			continue
 		}
 		theirs(l.Whose)
-		first, then = append(first, l.Give(table)...), append(then, l.reattach(table)...)
+		first, then = append(first, l.Give(table)...), append(then, l.Reattach(table)...)
 	}
 	for _, day := range days {
 		if slices.ContainsFunc(leaves, func(l Leaf) bool { return l.Name == day.Name }) {

@@ -160,7 +160,7 @@ func owed(ctx context.Context, q Querier, partition string) (is bool, err error)
 func cure(table string, p Partition, is relation, found []relation, needed bool) string {
 	if needed {
 		l := Leaf{Partition: p, Whose: is.Whose}
-		return strings.Join(append(l.Give(table), l.reattach(table)...), "; ") + ";"
+		return strings.Join(append(l.Give(table), l.Reattach(table)...), "; ") + ";"
 	}
 	return is.rename(table, found) + ";"
 }

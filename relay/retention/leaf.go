@@ -186,12 +186,8 @@ func (l *leaf) leaving() bool { return l.Pending || !l.Attached }
 
 // again is how it comes back into the table.
 func (l *leaf) again() string {
-	finalize := ""
-	if l.Pending {
-		finalize = fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s FINALIZE; ", outboxTable, l.table())
-	}
-	return fmt.Sprintf("attach it again (%s%s), which the relay takes for PARTITION_FILLED, and run outboxctl partitions adopt %s --reason \"…\": "+
-		"all of its rows are published once more", finalize, l.Attach(outboxTable), l.Name)
+	return fmt.Sprintf("attach it again (%s), which the relay takes for PARTITION_FILLED, and run outboxctl partitions adopt %s --reason \"…\": "+
+		"all of its rows are published once more", strings.Join(l.Reattach(outboxTable), "; "), l.Name)
 }
 
 // foreign reports a leaf that was closed, and that somebody else than retention took
