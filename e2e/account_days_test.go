@@ -110,6 +110,12 @@ func (a *accounting) adoptFilled() {
 // fateDropped is the last word about rows of the state before that an operator has dropped.
 const fateDropped = "dropped by order"
 
+// keptLonger does a round in which what retention has closed, or detached already, is kept.
+func (a *accounting) keptLonger(step) bool {
+	_, code := a.ctlAs(a.dsn(maintainerLogin), "partitions", "maintain", "--keep", "30")
+	return code == 0 || code == 3
+}
+
 // maintain lets retention do one round. What it drops it had closed in a round
 // before, so that every such row is seen here.
 func (a *accounting) maintain(byOrder bool) bool {

@@ -41,6 +41,7 @@ const (
 	filledAdopted        pack = "opened day adopted"
 	partitionsMaintained pack = "partitions maintained"
 	oldRowsDropped       pack = "partitions maintained, and rows of before dropped"
+	daysKeptLonger       pack = "partitions kept longer"
 	migratedAgain        pack = "migrated again"
 	rolesApplied         pack = "roles applied again"
 	producerBound        pack = "producer bound and let go"
@@ -101,7 +102,7 @@ func (a *accounting) moves() map[pack]func(step) bool {
 		eventReplayed: a.replayEvent, aggregateReplayed: a.replayAggregate, partitionsMaintained: func(step) bool { return a.maintain(false) }, oldRowsDropped: func(step) bool { return a.maintain(true) }, dayOpened: a.openDay,
 		deadReplayed: a.replayDead, timeReplayed: a.replayTime, topicReplayed: a.replayToTopic, eventReprocessed: a.reprocess, routesChanged: a.changeRoutes, commitDelayed: a.commitLate,
 		haltSkipped:   func(step) bool { a.skipHalts(); return false }, // it is noted there
-		migratedAgain: a.migrate, rolesApplied: a.applyRoles,
+		migratedAgain: a.migrate, daysKeptLonger: a.keptLonger, rolesApplied: a.applyRoles,
 		commandInterrupted: a.interruptCommand, dayDetached: a.detachDay, relayRenamed: a.renameRelay,
 		statusWatched: a.watchStatus, eventAwaited: a.awaitEvent, topicsCreated: a.createTopics, typoRetired: a.retireTypo,
 		topicMade: a.makeLateTopic, topicNarrowed: a.narrowTopic, partitionsAdded: a.addPartitions, modeChanged: a.changeMode, rightsTaken: a.takeRights,

@@ -29,7 +29,7 @@ func (m *mover) bag() map[string]func() bool {
 		"window set": m.windowSet, "window of readings set": m.readingsSet, "class retired": m.classRetired, "partitions maintained": m.partitionsMaintained, "audited": m.audited, "DEFAULT partition": m.strayMade, "floor lowered": m.floorLowered,
 		"fence released": m.fenceReleased, "group retired": m.retired(), "topic retired": m.retired("--topic", m.w.topic()),
 		// changes of the environment
-		"deployed": m.deployed, "offsets reset": m.offsetsReset, "group deleted": m.groupDeleted,
+		"deployed": m.deployed, "offsets reset": m.offsetsReset, "group deleted": m.groupDeleted, "setting of the role changed": m.settingChanged,
 		// users' mistakes
 		"slow handlers": m.troubled(slowly), "deaf handlers": m.troubled(deaf), "deadly events": m.troubled(deadly), "exiting handlers": m.troubled(exiting),
 		"conflicting handlers": m.troubled(conflicting), "breaking handlers": m.troubled(breaking), "committing handlers": m.troubled(committing), "unknown type": m.unknownType,
@@ -382,6 +382,7 @@ func (m *mover) snapshotRestored() bool {
 	putBack(m.t, m.w.server, m.snapshot)
 	require.NoError(m.t, m.w.server.Resume(m.t.Context()))
 	m.reset()
+	m.settingsTaken()
 	m.deadlocks, m.lostCommits = m.deadlocked(), true
 	return true
 }

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"regexp"
 	"time"
 
@@ -83,4 +84,41 @@ func (m *mover) someGroup() string {
 		return m.second.name
 	}
 	return m.group
+}
+
+// memberSettings are what somebody may give to the members' role: they refuse it, do not
+// mind, or have to try again.
+var memberSettings = [][2]string{
+	{"client_encoding", "latin1"}, {"standard_conforming_strings", "off"}, {"bytea_output", "escape"}, {"timezone", "'Australia/Adelaide'"},
+	{"datestyle", "'SQL, DMY'"}, {"intervalstyle", "sql_standard"}, {"default_transaction_isolation", "serializable"},
+	{"default_transaction_read_only", "on"}, {"lock_timeout", "1"}, {"idle_in_transaction_session_timeout", "20"},
+}
+
+// settingChanged gives the members' role another setting for a while. Connections that
+// have it end with it, but for those of another encoding: a processor leaves them by itself.
+func (m *mover) settingChanged() bool {
+	setting := memberSettings[m.rng.IntN(len(memberSettings))]
+	role := "ALTER ROLE " + billingLogin + " IN DATABASE " + m.w.name
+	m.w.execute(role + " SET " + setting[0] + " = " + setting[1])
+	m.endConnections()
+	m.note(time.Since(m.began), fmt.Sprint(setting))
+	m.due = append(m.due, later{time.Now().Add(time.Duration(m.rng.IntN(4000)) * time.Millisecond), func() {
+		m.w.execute(role + " RESET " + setting[0])
+		if setting[0] != "client_encoding" {
+			m.endConnections()
+		}
+	}})
+	return true
+}
+
+// settingsTaken takes back what a snapshot that was restored may have brought.
+func (m *mover) settingsTaken() {
+	for _, setting := range memberSettings {
+		m.w.execute("ALTER ROLE " + billingLogin + " IN DATABASE " + m.w.name + " RESET " + setting[0])
+	}
+}
+
+// endConnections terminates all of the members'.
+func (m *mover) endConnections() {
+	m.terminated += scalar[int](m.w, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = $1 AND datname = current_database()`, billingLogin)
 }
