@@ -312,7 +312,7 @@ func (c claimant) claimError(items []*item, err error) error {
 		c.processor.windows.forget() // it may be gone because its floor was raised
 	}
 	switch {
-	case (missing || sqlstate.Is(err, "55P03")) && len(items) > 1:
+	case (missing || sqlstate.Is(err, "55P03") || sqlstate.Is(err, "57014")) && len(items) > 1: // or it had no time to wait so long
 		return errAlone
 	case missing:
 		return noPartition(items[0])

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/internal/claims"
+	"github.com/onceward/onceward/internal/consumerdb"
 )
 
 // DefaultWindow is that of the class "*", when [Config] names no classes: 7
@@ -115,7 +116,7 @@ func (c Class) withDefaults() Class {
 func (c Class) validate(at int) error {
 	prefix := strings.TrimSuffix(c.Pattern, "*")
 	switch {
-	case c.Pattern == "" || !isText(c.Pattern) || strings.Contains(prefix, "*"):
+	case c.Pattern == "" || !consumerdb.IsText(c.Pattern) || strings.Contains(prefix, "*"):
 		return fmt.Errorf("config: Classes[%d]: Pattern %q: want an event type, or the beginning of one followed by *", at, c.Pattern)
 	case c.Window < minWindow || c.Window > maxWindow || c.Window%time.Millisecond != 0:
 		return fmt.Errorf("config: Classes[%d]: Window %s of %q: want %s to %s in whole milliseconds", at, c.Window, c.Pattern, minWindow, maxWindow)

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceward/onceward/internal/consumerdb"
 )
 
 // Defaults of [Config].
@@ -119,7 +119,7 @@ func (c Config) validate() error {
 	if c.Group == "" || len(c.Group) > maxGroup {
 		return fmt.Errorf("config: Group %q: want 1 to %d bytes", c.Group, maxGroup)
 	}
-	if !isText(c.Group) {
+	if !consumerdb.IsText(c.Group) {
 		return fmt.Errorf("config: Group %q: want UTF-8 text without NUL", c.Group)
 	}
 	if c.DB == nil {
@@ -140,9 +140,4 @@ func (c Config) validate() error {
 		return fmt.Errorf("config: Retry.OnLetter %q: want %s or %s", c.Retry.OnLetter, LetterGoOn, LetterPark)
 	}
 	return nil
-}
-
-// isText reports whether a PostgreSQL text column can hold s.
-func isText(s string) bool {
-	return utf8.ValidString(s) && !strings.ContainsRune(s, 0)
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -79,11 +78,6 @@ func (e *Event) Record() Record {
 		rec.Key = []byte(e.AggregateID)
 	}
 	return rec
-}
-
-// errorText is the error in a form that a text column can hold.
-func errorText(err error) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
 }
 
 // keep writes the letter. One that is there already, from an earlier delivery, at its
@@ -231,7 +225,7 @@ func (l *letter) row(group string) (consumerdb.PutDeadLetterParams, error) {
 		RecordValue:     l.record.Value,
 		RecordHeaders:   string(headers),
 		Reason:          string(l.reason),
-		Error:           errorText(l.cause),
+		Error:           consumerdb.ErrorText(l.cause),
 		Attempts:        l.attempts,
 		State:           stateOpen,
 		UnreadableUntil: l.until,

@@ -149,6 +149,11 @@ func (s *steps) ended(ctx context.Context, tx pgx.Tx, items []*item, cause error
 // write writes what the transaction makes of the items. It is the one place that
 // writes endings.
 func (s *steps) write(ctx context.Context, tx pgx.Tx, items []*item) error {
+	if slices.ContainsFunc(items, (*item).writes) {
+		if err := transaction.OwnRole(ctx, tx); err != nil { // a handler may have set another
+			return err
+		}
+	}
 	for _, it := range items {
 		if it.end.dead {
 			if err := s.dead(ctx, tx, it); err != nil {

@@ -178,6 +178,10 @@ func (e *effect[R]) do(ctx context.Context) (r Receipt[R], err error) {
 		switch {
 		case err != nil:
 			return fmt.Errorf("encode the result for duplicates: %w", err)
+		}
+		switch err := transaction.OwnRole(ctx, tx); {
+		case err != nil:
+			return err
 		case e.run == nil:
 			return claimant{p, statement.On(tx)}.complete(ctx, it.ev, result, it.claim.ids)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/record"
 )
@@ -57,7 +58,7 @@ func (e *Event) validate() error {
 	if e.Key.IsZero() {
 		return fmt.Errorf("%w: Key is not set", ErrEvent)
 	}
-	if e.Type == "" || len(e.Type) > record.MaxType || !isText(e.Type) {
+	if e.Type == "" || len(e.Type) > record.MaxType || !consumerdb.IsText(e.Type) {
 		return fmt.Errorf("%w: Type %.120q: want 1 to %d bytes of UTF-8 text without NUL", ErrEvent, e.Type, record.MaxType)
 	}
 	return nil
@@ -70,7 +71,7 @@ func (e *Event) writable() error {
 		return nil
 	}
 	for field, text := range map[string]string{"AggregateType": e.AggregateType, "ContentType": e.ContentType} {
-		if !isText(text) {
+		if !consumerdb.IsText(text) {
 			return fmt.Errorf("%w: %s %.120q: want UTF-8 text without NUL", ErrEvent, field, text)
 		}
 	}

@@ -189,21 +189,23 @@ func TestNoDescriptions(t *testing.T) {
 	l.promises()
 }
 
-// TestByteaAsText: a mode in which no claim could be read again is refused, and the cure that it names is one.
-func TestByteaAsText(t *testing.T) {
-	for _, mode := range execModes {
-		t.Run(mode.String(), func(t *testing.T) {
-			t.Parallel()
-			l := newTill(t, 1)
-			exec(t, l.db, "DO $$ BEGIN EXECUTE 'ALTER DATABASE '||current_database()||' SET bytea_output = escape'; END $$")
-			err := l.in(l.db.Config().ConnString(), mode)
-			if mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol {
-				exec(t, l.db, cureIn(t, err))
-				err = l.in(l.db.Config().ConnString(), mode)
-			}
-			require.NoError(t, err)
-			l.promises()
-		})
+// TestResultsAsText: a mode in which no claim could be read again is refused, and the cure that it names is one.
+func TestResultsAsText(t *testing.T) {
+	for _, setting := range []string{"bytea_output = escape", "DateStyle = German"} {
+		for _, mode := range execModes {
+			t.Run(setting+" "+mode.String(), func(t *testing.T) {
+				t.Parallel()
+				l := newTill(t, 1)
+				exec(t, l.db, "DO $$ BEGIN EXECUTE 'ALTER DATABASE '||current_database()||' SET "+setting+"'; END $$")
+				err := l.in(l.db.Config().ConnString(), mode)
+				if mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol {
+					exec(t, l.db, cureIn(t, err))
+					err = l.in(l.db.Config().ConnString(), mode)
+				}
+				require.NoError(t, err)
+				l.promises()
+			})
+		}
 	}
 }
 

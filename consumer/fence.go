@@ -2,19 +2,17 @@ package consumer
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/consumer/internal/fence"
 	"github.com/onceward/onceward/consumer/internal/transaction"
+	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -162,7 +160,7 @@ func runFence[R any](ctx context.Context, p *Processor, ev Event, run *running, 
 
 func (e *Effect[R]) validate() error {
 	switch {
-	case e.Name == "" || !isText(e.Name):
+	case e.Name == "" || !consumerdb.IsText(e.Name):
 		return fmt.Errorf("%w: Effect.Name %q: want text", ErrEvent, e.Name)
 	case e.Lease != 0 && (e.Lease < minLease || e.Lease > maxTimeout):
 		return fmt.Errorf("%w: Effect.Lease %s: want %s to %s", ErrEvent, e.Lease, minLease, maxTimeout)
@@ -228,19 +226,8 @@ func complete[R any](ctx context.Context, l *lease, userCommit func(context.Cont
 	return commit(ctx, tx)
 }
 
-// maxProviderKey is the longest [Call.Key]: what Stripe takes, and most others.
-const maxProviderKey = 255
-
 // ProviderKey returns the [Call.Key] of an effect, by which one can ask the
 // provider what became of it. It is a function of event, group and effect alone.
 func ProviderKey(event outbox.Key, group, effect string) string {
-	key := event.String() + "/" + group + "/" + effect
-	if strings.Contains(group, "/") { // else the first slash ends the group, and there is no other reading
-		key = fmt.Sprintf("%s//%d/%s/%s", event, len(group), group, effect)
-	}
-	if len(key) <= maxProviderKey {
-		return key
-	}
-	sum := sha256.Sum256([]byte(key))
-	return event.UUID().String() + "/" + hex.EncodeToString(sum[:])
+	return fence.ProviderKey(event, group, effect)
 }

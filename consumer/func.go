@@ -28,6 +28,9 @@ var (
 	ErrNoEffect = errors.New("the handler called neither Fence nor Do; return consumer.ErrNothingToDo when that is what the event asks for")
 	// ErrEffectTwice: one delivery made two effects of one name, which are one.
 	ErrEffectTwice = fence.ErrTwice
+	// ErrContext: Fence or Do was called for an event whose FuncHandler runs, with a
+	// context that is not of that handler.
+	ErrContext = errors.New("Fence and Do of an event whose handler runs need the context of that handler, or one made of it, as context.WithoutCancel does")
 	// ErrInTx: Fence or Do was called within a transaction that has claimed its
 	// event: it would wait for itself. Or within a handler whose events leave no claim, and
 	// whose letter would find that of the effect.
@@ -144,7 +147,12 @@ type deliveryKey struct{}
 func (m *member) within(ctx context.Context, ev Event, name string) (*running, error) {
 	run, ok := ctx.Value(deliveryKey{}).(*running)
 	switch {
-	case !ok || run.member.group != m.group:
+	case !ok:
+		if _, there := m.handling.Load(ev.Key); there { // the effect would be taken for the event
+			return nil, ErrContext
+		}
+		return nil, nil //nolint:nilnil // none is an answer
+	case run.member.group != m.group:
 		return nil, nil //nolint:nilnil // none is an answer
 	case run.inTx:
 		return nil, ErrInTx

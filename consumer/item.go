@@ -56,6 +56,11 @@ func (it *item) byArrival() bool {
 	return slices.ContainsFunc(it.plan.ids, func(id uuid.UUID) bool { return id != it.id })
 }
 
+// writes reports whether more of the item is written behind its handler.
+func (it *item) writes() bool {
+	return it.end.letter != nil || it.redrive != nil || it.ev.Source.Topic != "" && it.byArrival()
+}
+
 // fresh reports whether the transaction under way has claimed the event, so that
 // its handler has to run.
 func (it *item) fresh() bool { return it.claim.Outcome == Processed }

@@ -221,7 +221,7 @@ func (f fences) endEffects(ctx context.Context, it *item) (left int64, err error
 // makeEffect begins an effect that is a transaction of this database. What the
 // item's claim says is what became of the effect.
 func (f fences) makeEffect(ctx context.Context, it *item, run *running, name string) error {
-	if name == "" || !isText(name) {
+	if name == "" || !consumerdb.IsText(name) {
 		return fmt.Errorf("%w: name %q of an effect: want text", ErrEvent, name)
 	}
 	event, err := encodeEvent(it.ev)

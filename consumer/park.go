@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -46,11 +45,6 @@ var ErrParkedFull = errors.New("no more letters can be parked; redrive or discar
 // SHARE, a release FOR UPDATE, so that while one handles a letter of the key no
 // event of it is applied or parked, and both see what the other has committed.
 
-func hashOf(recordKey []byte) string {
-	sum := sha256.Sum256(recordKey)
-	return hex.EncodeToString(sum[:])
-}
-
 // ordered reports whether the item is one of a sequence that a letter holds up.
 // One that was accepted has begun before; one of a letter is released.
 func (it *item) ordered() bool {
@@ -68,7 +62,7 @@ func (ls *letters) lookForParked(ctx context.Context, tx pgx.Tx, items []*item) 
 		if it.ordered() {
 			given.Numbers = append(given.Numbers, strconv.Itoa(len(asked)))
 			given.Topics, given.KeyHashes = append(given.Topics, it.ev.Source.Topic), append(given.KeyHashes,
-				hashOf(it.ev.Record().Key))
+				consumerdb.KeyHash(it.ev.Record().Key))
 			id := "" // of what cannot be read, and by content: recall knows which letters speak of that
 			if !it.ev.Key.IsZero() && !it.content {
 				id = it.id.String()

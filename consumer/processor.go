@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -47,6 +48,7 @@ type member struct {
 	readers        []RecordReader
 	handled        func(group, eventType string, took time.Duration)
 	log            *slog.Logger
+	handling       sync.Map // *running of the events whose FuncHandlers run, by key
 }
 
 // ErrNotInstalled: the database has no tables of the consumer's side.

@@ -73,7 +73,11 @@ func (c *calls) event(ctx context.Context, it *item) error {
 		ErrHandlerTimeout)
 	defer cancel()
 	began := time.Now()
-	err := c.call(inside, nil, nil, func() error { return it.handler.fn(inside, it.ev) })
+	err := c.call(inside, nil, nil, func() error {
+		c.handling.Store(it.ev.Key, run)
+		defer c.handling.CompareAndDelete(it.ev.Key, run)
+		return it.handler.fn(inside, it.ev)
+	})
 	c.tell(it.ev.Type, began)
 	effects, failed := run.effects.End()
 	if errors.Is(err, ErrNothingToDo) {

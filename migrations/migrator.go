@@ -17,6 +17,8 @@ import (
 var (
 	// ErrOldServer: PostgreSQL is older than the oldest that is supported, 15.
 	ErrOldServer = errors.New("server is too old")
+	// ErrEncoding: the database is not encoded in UTF8.
+	ErrEncoding = errors.New("the database has another encoding than UTF8")
 	// ErrNewerSchema: the database was migrated by a newer release.
 	ErrNewerSchema = errors.New("schema is newer than this binary")
 	// ErrOlderSchema: the database lacks a migration that this binary needs.

@@ -130,7 +130,7 @@ func applyAll(ctx context.Context, conn Beginner, statements []string) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_catalog.pg_advisory_xact_lock($1)", lockKey); err != nil {
 			return fmt.Errorf("take the migration lock: %w", err)
 		}
-		if err := refuseOldServer(ctx, tx); err != nil {
+		if err := refuseServer(ctx, tx); err != nil {
 			return err
 		}
 		for _, sql := range append([]string{pgconf.Local}, statements...) {

@@ -17,7 +17,7 @@ import (
 
 // up runs under the migration lock.
 func (m *Migrator) up(ctx context.Context) (res Result, err error) {
-	if err := refuseOldServer(ctx, m.cfg.Pool); err != nil {
+	if err := refuseServer(ctx, m.cfg.Pool); err != nil {
 		return res, err
 	}
 	if res.From, err = m.current(ctx); err != nil {
@@ -77,7 +77,7 @@ func (m *Migrator) giveRights(ctx context.Context) error {
 
 // upSQL mirrors up, statement by statement.
 func (m *Migrator) upSQL(ctx context.Context) ([]string, error) {
-	if err := refuseOldServer(ctx, m.cfg.Pool); err != nil {
+	if err := refuseServer(ctx, m.cfg.Pool); err != nil {
 		return nil, err
 	}
 	version, err := m.current(ctx)

@@ -52,15 +52,15 @@ func (r *runner) sendLetters(ctx context.Context) (sent int, err error) {
 }
 
 // send produces one letter after the other: a refused one fails the others of its
-// batch. One that is too large for the topic is passed over.
+// batch. One that the topic does not take, as it is, is passed over.
 func (r *runner) send(ctx context.Context, m *mailer, letters []consumer.Letter) (sent []consumer.Letter, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
-	var large []string
+	var refused []error
 	for _, l := range letters {
 		err = m.produce(ctx, deadRecord(r.cfg.DeadLetterTopic, r.handler.Group(), l))
-		if errors.Is(err, sarama.ErrMessageSizeTooLarge) {
-			large, err = append(large, l.Record.Source.String()), nil
+		if errors.Is(err, sarama.ErrMessageSizeTooLarge) || errors.Is(err, sarama.ErrInvalidRecord) || errors.Is(err, sarama.ErrPolicyViolation) {
+			refused, err = append(refused, fmt.Errorf("%s: %w", l.Record.Source, err)), nil
 			continue
 		}
 		if err != nil {
@@ -69,8 +69,9 @@ func (r *runner) send(ctx context.Context, m *mailer, letters []consumer.Letter)
 		}
 		sent = append(sent, l)
 	}
-	if len(large) > 0 {
-		r.log.Warn("dead letters are too large for their topic; raise its max.message.bytes", "topic", r.cfg.DeadLetterTopic, "sources", large)
+	if len(refused) > 0 {
+		r.log.Warn("dead letters are refused by their topic; look at its max.message.bytes, and that its cleanup.policy is delete: compact takes none without a key",
+			"topic", r.cfg.DeadLetterTopic, "error", errors.Join(refused...))
 	}
 	return sent, err
 }

@@ -75,10 +75,12 @@ UPDATE onceward.processed_events SET result = CAST(@result::pg_catalog.text AS p
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND event_id OPERATOR(pg_catalog.=) ANY(CAST(@event_ids::pg_catalog.text[] AS pg_catalog.uuid[]));
 
 -- name: ConsumerTables :one
--- ConsumerTables says whether the consumer's side is installed, whether as this release needs it, in which database it looked, and how that writes bytea as text.
+-- ConsumerTables says whether the consumer's side is installed, whether as this release needs it, in which database it looked, and how that writes text.
 SELECT (pg_catalog.to_regclass('onceward.processed_events') IS NOT NULL)::boolean AS installed,
   EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('onceward.consumer_dead_letters')
     AND a.attname OPERATOR(pg_catalog.=) 'topic_id' AND NOT a.attisdropped)::boolean AS current,
   pg_catalog.current_database()::pg_catalog.text AS database,
   pg_catalog.current_setting('bytea_output')::pg_catalog.text AS bytea_output,
-  pg_catalog.current_setting('client_encoding')::pg_catalog.text AS client_encoding;
+  pg_catalog.current_setting('datestyle')::pg_catalog.text AS date_style,
+  pg_catalog.current_setting('client_encoding')::pg_catalog.text AS client_encoding,
+  pg_catalog.current_setting('server_encoding')::pg_catalog.text AS server_encoding;

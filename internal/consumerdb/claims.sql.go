@@ -150,7 +150,9 @@ SELECT (pg_catalog.to_regclass('onceward.processed_events') IS NOT NULL)::boolea
     AND a.attname OPERATOR(pg_catalog.=) 'topic_id' AND NOT a.attisdropped)::boolean AS current,
   pg_catalog.current_database()::pg_catalog.text AS database,
   pg_catalog.current_setting('bytea_output')::pg_catalog.text AS bytea_output,
-  pg_catalog.current_setting('client_encoding')::pg_catalog.text AS client_encoding
+  pg_catalog.current_setting('datestyle')::pg_catalog.text AS date_style,
+  pg_catalog.current_setting('client_encoding')::pg_catalog.text AS client_encoding,
+  pg_catalog.current_setting('server_encoding')::pg_catalog.text AS server_encoding
 `
 
 type ConsumerTablesRow struct {
@@ -158,10 +160,12 @@ type ConsumerTablesRow struct {
 	Current        bool
 	Database       string
 	ByteaOutput    string
+	DateStyle      string
 	ClientEncoding string
+	ServerEncoding string
 }
 
-// ConsumerTables says whether the consumer's side is installed, whether as this release needs it, in which database it looked, and how that writes bytea as text.
+// ConsumerTables says whether the consumer's side is installed, whether as this release needs it, in which database it looked, and how that writes text.
 func (q *Queries) ConsumerTables(ctx context.Context) (ConsumerTablesRow, error) {
 	row := q.db.QueryRow(ctx, consumerTables)
 	var i ConsumerTablesRow
@@ -170,7 +174,9 @@ func (q *Queries) ConsumerTables(ctx context.Context) (ConsumerTablesRow, error)
 		&i.Current,
 		&i.Database,
 		&i.ByteaOutput,
+		&i.DateStyle,
 		&i.ClientEncoding,
+		&i.ServerEncoding,
 	)
 	return i, err
 }

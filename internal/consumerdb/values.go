@@ -1,7 +1,11 @@
 package consumerdb
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -24,5 +28,19 @@ func Texts(ids []uuid.UUID) []string {
 	return out
 }
 
+// KeyHash is a record's key as the queries compare it.
+func KeyHash(recordKey []byte) string {
+	sum := sha256.Sum256(recordKey)
+	return hex.EncodeToString(sum[:])
+}
+
 // Micros is a duration as the queries return it.
 func Micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+
+// IsText reports whether a text column can hold s.
+func IsText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
+
+// ErrorText is the error in a form that a text column can hold.
+func ErrorText(err error) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
+}

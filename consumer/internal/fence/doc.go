@@ -1,5 +1,5 @@
 // Package fence is what an effect outside the database needs beside its event: one name
-// in its delivery ([Names]), and a [Lease] on its fence while it is under way.
+// in its delivery ([Names]), a key for its provider ([ProviderKey]), and a [Lease] on its fence while it is under way.
 //
 // The invariant: an attempt that was overtaken completes nothing, because a takeover
 // raises the epoch in the row that its completion has to find. A lease is ours for as

@@ -2,6 +2,7 @@ package statement
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -9,8 +10,8 @@ import (
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
-// Readable refuses a pool over which text is not what was written, and one whose mode has results come as text, with
-// bytea in a form that pgx does not read.
+// Readable refuses a database that cannot hold each text, a pool over which text is not what was written, and one whose
+// mode has results come as text, with bytea or times in a form that pgx does not read.
 func Readable(db *pgxpool.Pool, found consumerdb.ConsumerTablesRow) error {
 	conn := db.Config().ConnConfig
 	text := conn.DefaultQueryExecMode == pgx.QueryExecModeExec ||
@@ -18,6 +19,9 @@ func Readable(db *pgxpool.Pool, found consumerdb.ConsumerTablesRow) error {
 	alter := fmt.Sprintf("ALTER ROLE %s IN DATABASE %s SET",
 		pgx.Identifier{conn.User}.Sanitize(), pgx.Identifier{found.Database}.Sanitize())
 	switch {
+	case found.ServerEncoding != "UTF8":
+		return fmt.Errorf("config: DB is the database %s, which is encoded in %s: an event, or why it failed, whose text that lacks could neither be "+
+			"applied nor become a dead letter; take a database with ENCODING 'UTF8'", found.Database, found.ServerEncoding)
 	case found.ClientEncoding != "UTF8" && found.ClientEncoding != "UNICODE": // SQL_ASCII would do, but pgx's simple protocol takes no other
 		return fmt.Errorf("config: DB has client_encoding = %s, and pgx writes UTF8: text would become another: "+
 			"`%s client_encoding = 'UTF8'` and connect anew, or client_encoding=UTF8 in the DSN", found.ClientEncoding, alter)
@@ -25,6 +29,10 @@ func Readable(db *pgxpool.Pool, found consumerdb.ConsumerTablesRow) error {
 		return fmt.Errorf("config: DB has bytea_output = %s, which pgx cannot read in the mode %s: "+
 			"`%s bytea_output = hex` and connect anew, or another default_query_exec_mode",
 			found.ByteaOutput, conn.DefaultQueryExecMode, alter)
+	case text && !strings.HasPrefix(found.DateStyle, "ISO"):
+		return fmt.Errorf("config: DB has DateStyle = %s, which pgx cannot read in the mode %s: "+
+			"`%s DateStyle = ISO` and connect anew, or another default_query_exec_mode",
+			found.DateStyle, conn.DefaultQueryExecMode, alter)
 	}
 	return nil
 }
