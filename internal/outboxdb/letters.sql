@@ -149,7 +149,7 @@ WHERE slot = @slot AND control_id = @control_id AND state = 'open' AND retry_ind
 SELECT p.letter_id, p.namespace, p.aggregate_type, p.aggregate_id, p.event_type, p.payload, p.content_type, p.headers, p.traceparent, p.created_at, p.tx_id, p.seq,
   p.position::text AS position, p.attempts, p.holds, p.replay_of, p.replay_mode, p.replay_group, p.topic, p.retry_index
 FROM (
-  SELECT w.*, pg_catalog.sum(z.bytes) OVER (ORDER BY w.retry_index) - z.bytes AS before
+  SELECT w.*, COALESCE(pg_catalog.sum(z.bytes) OVER (ORDER BY w.retry_index ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
   FROM (SELECT d.* FROM onceward.dead_letters d
     WHERE d.slot = @slot AND d.control_id = @control_id AND d.state = 'retrying' AND d.retry_index >= @from_index::bigint
     ORDER BY d.retry_index LIMIT @row_limit::int) w

@@ -115,7 +115,7 @@ FROM (
     EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = @slot AND d.letter_id = w.id)::boolean AS dead,
     o.tx_id AS row_tx_id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.content_type, o.headers, o.traceparent, o.created_at, COALESCE(o.seq, 0)::bigint AS seq,
     c.kind, c.letter, c.item,
-    pg_catalog.sum(z.bytes) OVER (ORDER BY w.position, w.ordinal) - z.bytes AS before
+    COALESCE(pg_catalog.sum(z.bytes) OVER (ORDER BY w.position, w.ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
   FROM (SELECT f.* FROM onceward.waiting f WHERE f.lane = @lane AND (f.position, f.ordinal) >= (@position::pg_lsn, @ordinal::integer)
     ORDER BY f.position, f.ordinal LIMIT @row_limit::int) w
   LEFT JOIN onceward.waiting_copies c ON c.lane = @lane AND c.position = w.position AND c.ordinal = w.ordinal

@@ -441,7 +441,7 @@ FROM (
     EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = $1 AND d.letter_id = w.id)::boolean AS dead,
     o.tx_id AS row_tx_id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.content_type, o.headers, o.traceparent, o.created_at, COALESCE(o.seq, 0)::bigint AS seq,
     c.kind, c.letter, c.item,
-    pg_catalog.sum(z.bytes) OVER (ORDER BY w.position, w.ordinal) - z.bytes AS before
+    COALESCE(pg_catalog.sum(z.bytes) OVER (ORDER BY w.position, w.ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
   FROM (SELECT f.position, f.tx_id, f.lane, f.ordinal, f.id FROM onceward.waiting f WHERE f.lane = $2 AND (f.position, f.ordinal) >= ($3::pg_lsn, $4::integer)
     ORDER BY f.position, f.ordinal LIMIT $5::int) w
   LEFT JOIN onceward.waiting_copies c ON c.lane = $2 AND c.position = w.position AND c.ordinal = w.ordinal

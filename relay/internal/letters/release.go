@@ -29,6 +29,7 @@ type Release struct {
 	control uuid.UUID
 	repeat  bool  // the control had acted before
 	from    int64 // index of the first letter of the next page
+	page    int   // how many the last one had
 }
 
 // Again reports whether the control had acted in an earlier session.
@@ -38,8 +39,10 @@ func (r *Release) Again() bool { return r.repeat }
 // only as long as the caller keeps them.
 func (r *Release) Next(ctx context.Context) ([]*Letter, error) {
 	rows, err := r.letters.State.Queries.ReadRelease(ctx, outboxdb.ReadReleaseParams{
-		Slot: r.letters.State.Slot, ControlID: &r.control, FromIndex: r.from, RowLimit: pageRows, ByteLimit: pageBytes,
+		Slot: r.letters.State.Slot, ControlID: &r.control, FromIndex: r.from,
+		RowLimit: int32(outboxdb.Ask(r.page, pageRows)), ByteLimit: pageBytes,
 	})
+	r.page = len(rows)
 	if err != nil {
 		return nil, fmt.Errorf("read letters that control %s released: %w", r.control, err)
 	}

@@ -40,6 +40,7 @@ func TestLetters(t *testing.T) {
 		"words that are state":                  stateWords,
 		"ten thousand letters of one aggregate": tenThousand,
 		"large letters":                         largeLetters,
+		"letters with large headers":            largeHeaders,
 		"letters keep their leaf":               keepLeaf,
 	})
 }
@@ -427,6 +428,29 @@ func largeLetters(b *letterbox) {
 			require.Len(t, l.Row.Payload, sizes[l.Index])
 		}
 	}
+}
+
+// A page does not read the headers of all that may follow.
+func largeHeaders(b *letterbox) {
+	t, ctx := b.T, b.T.Context()
+	const all = 60
+	for i := range all {
+		b.parks(deadEvent(i+1, "A"))
+	}
+	b.Exec(`UPDATE onceward.dead_letters SET headers = jsonb_build_object('h', (SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 12000)))`)
+	r, err := b.Apply(ctx, wordOf(100, cdc.ActionRetry, "A"), nil, testoutbox.LSN(100), false)
+	require.NoError(t, err)
+	before := b.LargeReads("onceward.dead_letters")
+	_, err = b.Conn.Exec(ctx, "SELECT sum(octet_length(headers::text)) FROM onceward.dead_letters")
+	require.NoError(t, err)
+	once := b.LargeReads("onceward.dead_letters") - before
+	for read := 0; read < all; {
+		page, err := r.Next(ctx)
+		require.NoError(t, err)
+		require.NotEmpty(t, page)
+		read += len(page)
+	}
+	require.Less(t, b.LargeReads("onceward.dead_letters")-before-once, 6*once)
 }
 
 // What keeps a leaf is counted as package retention does.

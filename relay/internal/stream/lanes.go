@@ -43,6 +43,7 @@ type heldLane struct {
 	known         bool          // it is that; else nobody can tell which route to ask
 	retry         bool          // the first is a control that has acted
 	refused       bool          // its last release ended at it
+	page          int           // how many the last page of it had
 	wait          time.Duration // of its route before it was released; zero once something went out
 }
 

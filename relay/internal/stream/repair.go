@@ -223,6 +223,7 @@ func (r *repair) keepPlace(ctx context.Context) error {
 type gapRows struct {
 	pumps *state.State
 	ahead []placeInGap // fetched, and not yet read
+	page  int          // how many the last page had
 }
 
 type placeInGap struct {
@@ -290,20 +291,21 @@ func (r *gapRows) fetch(ctx context.Context) (err error) {
 
 // read returns as many of the fetched as fit; those that are gone are left out.
 func (r *gapRows) read(ctx context.Context) ([]*outbox.Row, error) {
-	ids := make([]uuid.UUID, len(r.ahead))
-	for i := range r.ahead {
+	ids := make([]uuid.UUID, min(len(r.ahead), outboxdb.Ask(r.page, repairRows)))
+	for i := range ids {
 		ids[i] = r.ahead[i].ID
 	}
 	rows, err := r.pumps.Queries.RowsOfGap(ctx, outboxdb.RowsOfGapParams{Ids: ids, Bytes: repairBytes})
 	if err != nil {
 		return nil, fmt.Errorf("read the events of a gap: %w", err)
 	}
+	r.page = len(rows)
 	page := make([]*outbox.Row, 0, len(rows))
 	for i := range rows {
 		page = append(page, newRow(&rows[i]))
 	}
 	if len(rows) == 0 {
-		r.ahead = nil
+		r.ahead = r.ahead[len(ids):]
 		return nil, nil
 	}
 	r.ahead = r.ahead[slices.Index(ids, rows[len(rows)-1].ID)+1:]

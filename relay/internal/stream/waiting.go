@@ -300,8 +300,9 @@ func (s *Table) page(ctx context.Context, w *heldLane, from ledger.Place) ([]hel
 	}
 	read, err := s.state.Queries.ReadWaiting(ctx, outboxdb.ReadWaitingParams{
 		Slot: s.state.Slot, Lane: w.id, Position: from.Commit.String(), Ordinal: int32(from.Ordinal),
-		RowLimit: waitingRows, ByteLimit: waitingBytes,
+		RowLimit: int32(outboxdb.Ask(w.page, waitingRows)), ByteLimit: waitingBytes,
 	})
+	w.page = len(read)
 	if err != nil {
 		return nil, fmt.Errorf("read what waits in lane %s of slot %s: %w", w.of, s.state.Slot, err)
 	}

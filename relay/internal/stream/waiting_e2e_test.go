@@ -4,6 +4,7 @@ package stream
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/google/uuid"
@@ -14,6 +15,7 @@ import (
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/relay/internal/letters"
+	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
 	"github.com/onceward/onceward/relay/internal/testoutbox"
 )
@@ -29,6 +31,7 @@ func TestWaiting(t *testing.T) {
 		"a retry that waits and is moved":        retryIsMoved,
 		"what is given up waits no more":         givenUpWaits,
 		"a fenced session writes nothing":        fencedWaiting,
+		"large headers":                          largeHeaders,
 	})
 }
 
@@ -316,4 +319,51 @@ func fencedWaiting(b *tables) {
 	require.ErrorIs(t, zombie.drop(t.Context(), &heldItem{lane: orders()}), state.ErrFenced)
 	require.ErrorIs(t, zombie.open(t.Context(), []*heldLane{orders()}), state.ErrFenced)
 	require.Equal(t, "0", b.Text("SELECT count(*)::text FROM onceward.waiting"))
+}
+
+// largeHeaders: a page of what waits, or of a gap, does not read the headers of all that may follow.
+func largeHeaders(b *tables) {
+	t, ctx := b.T, b.T.Context()
+	const rows = 60
+	s, w := b.waits(ledger.Checkpoint{}), orders()
+	var items []heldItem
+	for n := range rows {
+		row := b.enqueued()
+		b.Exec(`UPDATE onceward.outbox SET headers = jsonb_build_object('h', (SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 12000))) WHERE id = $1`, row.ID)
+		items = append(items, heldRow(w, uint32(n), row))
+	}
+	require.NoError(t, s.write(ctx, items))
+	b.Exec("VACUUM ANALYZE onceward.outbox")
+	before := b.LargeReads("onceward.outbox")
+	_, err := b.Conn.Exec(ctx, "SELECT sum(octet_length(headers::text)) FROM onceward.outbox")
+	require.NoError(t, err)
+	once := b.LargeReads("onceward.outbox") - before
+	before += once
+	read := 0
+	for from := (ledger.Place{}); read < rows; {
+		page := b.pageOf(s, w, from)
+		require.NotEmpty(t, page)
+		read += len(page)
+		from = page[len(page)-1].at
+		from.Ordinal++
+	}
+	lane := b.LargeReads("onceward.outbox") - before
+	require.Less(t, lane, 6*once, "a lane")
+	b.Exec("DELETE FROM onceward.waiting")
+	gap := uuid.Must(uuid.NewV7())
+	require.NoError(t, b.State.Queries.InsertGap(ctx, outboxdb.InsertGapParams{
+		GapID: gap, Slot: b.Slot, Cause: "WENT_BACK", Detail: "a test", FromSnapshot: snapshot.None, ToSnapshot: b.Text("SELECT pg_current_snapshot()::text"), Events: rows, State: "repairing",
+	}))
+	of := &gapRows{pumps: b.State}
+	require.NoError(t, of.open(ctx, Gap{ID: gap, Cursor: math.MinInt64}))
+	for read = 0; ; {
+		page, _, err := of.next(ctx)
+		require.NoError(t, err)
+		if len(page) == 0 {
+			break
+		}
+		read += len(page)
+	}
+	require.Equal(t, rows, read)
+	require.Less(t, b.LargeReads("onceward.outbox")-before-lane, 6*once, "a gap")
 }
