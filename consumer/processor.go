@@ -19,7 +19,6 @@ import (
 	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
-	"github.com/onceward/onceward/internal/pooler"
 	"github.com/onceward/onceward/record"
 )
 
@@ -78,7 +77,7 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 	case !found.Current:
 		return nil, fmt.Errorf("%w: those in database %s are of an older release; run `outboxctl migrate up --side consumer` there", ErrNotInstalled, found.Database)
 	}
-	if err := errors.Join(statement.Readable(cfg.DB, found), pooler.Check(ctx, cfg.DB)); err != nil {
+	if err := statement.Usable(ctx, cfg.DB, found); err != nil {
 		return nil, err
 	}
 	p := newProcessor(cfg, classes)

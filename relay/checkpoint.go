@@ -155,6 +155,12 @@ func (s *session) finish(ctx context.Context, stopped time.Time) error {
 	return s.snapshots.publish(ctx, now.Marked)
 }
 
+// unfinishedError is why a graceful stop was none, whatever ended what it waited for.
+type unfinishedError struct{ error }
+
+// Unwrap returns the reason.
+func (e *unfinishedError) Unwrap() error { return e.error }
+
 // sayStopping says what a graceful stop waits for.
 func (s *session) sayStopping() {
 	if now, err := s.pump.HasEnded(); err == nil && now.Owing > 0 {

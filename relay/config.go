@@ -51,7 +51,8 @@ type Config struct {
 	// wrong on /readyz and in `outboxctl status`, and goes on by itself once it is
 	// mended; only another relay.yaml needs a restart. Default false.
 	ExitOnHalt bool `koanf:"exit_on_halt"`
-	// StopGrace bounds the flush when the relay is told to stop. Default 30s.
+	// StopGrace bounds the flush when the relay is told to stop; give the process 15 s
+	// more, for a database that does not answer. Default 30s.
 	StopGrace time.Duration `koanf:"stop_grace"`
 }
 

@@ -299,7 +299,7 @@ func (o *opener) assemble(ctx context.Context) (err error) {
 	limits := o.cfg.Kafka.Transaction
 	o.pump.ExactlyOnce(o.tx, stream.Transactions{
 		Interval: limits.Interval, Longest: limits.longest(), MaxBytes: int64(limits.MaxBytes), Timeout: limits.Timeout,
-		Room: &o.last.room, Segment: o.idle.Segment, Grace: o.cfg.StopGrace,
+		Room: &o.last.room, Segment: o.idle.Segment, Grace: o.cfg.StopGrace - lastWait(o.cfg.StopGrace),
 		Bound: ledger.Checkpoint{Timeline: o.reader.System().Timeline, Session: o.id, Gap: o.covered.End()},
 		Tick: func(ctx context.Context) (int64, error) {
 			tick, err := o.pumps.RaiseTick(ctx)

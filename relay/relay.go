@@ -258,9 +258,10 @@ func (r *Relay) session(ctx context.Context, t *retry.Tries, last *owned) error 
 	return s.run(ctx, last)
 }
 
-// stopped is the end of a graceful stop.
+// stopped is the end of a graceful stop. One that met no session to finish cuts short what was under way.
 func (r *Relay) stopped(err error) error {
-	if err == nil || errors.Is(err, context.Canceled) {
+	var unfinished *unfinishedError
+	if err == nil || errors.Is(err, context.Canceled) && !errors.As(err, &unfinished) {
 		r.log.Info("stopped")
 		return nil
 	}

@@ -170,7 +170,9 @@ func (s *session) run(ctx context.Context, last *owned) error {
 	})
 	err := group.Wait()
 	if ctx.Err() != nil {
-		err = s.finish(context.WithoutCancel(ctx), stopped())
+		if err = s.finish(context.WithoutCancel(ctx), stopped()); err != nil {
+			err = &unfinishedError{err}
+		}
 		s.topics.last(ctx)
 	}
 	err = errors.Join(s.begin.FoundIn(err), s.discard(ctx))

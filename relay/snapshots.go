@@ -119,9 +119,12 @@ func (s *snapshots) last(session context.Context, pump *stream.Pump) error {
 	return nil
 }
 
+// lastWait is the part of a stop's grace for its last snapshot. Flush, commit and last checkpoint need the rest.
+func lastWait(grace time.Duration) time.Duration { return min(lastLimit, grace/2) }
+
 // awaitLast lets the session go on until its last snapshot has come back.
 func (s *snapshots) awaitLast(ctx context.Context) {
-	timer := time.NewTimer(min(lastLimit, s.cfg.StopGrace/2)) // flush and last checkpoint need the rest
+	timer := time.NewTimer(lastWait(s.cfg.StopGrace))
 	defer timer.Stop()
 	select {
 	case <-s.parted:

@@ -7,6 +7,6 @@
 //
 //	statement.go   the statements
 //	planned.go     statements that are planned each time
-//	readable.go    which pools it can read from
+//	usable.go      which pools it can work with
 //	sql.go         over database/sql
 package statement

@@ -148,9 +148,9 @@ func Connected(t *testing.T, dsn string) *pgx.Conn {
 // what Conn has done says.
 func (b *Outbox) LargeReads(table string) (blocks int64) {
 	b.T.Helper()
-	_, err := b.Conn.Exec(b.T.Context(), "SELECT pg_stat_force_next_flush()")
+	_, err := b.Conn.Exec(b.T.Context(), "SELECT pg_catalog.pg_stat_force_next_flush()")
 	require.NoError(b.T, err)
-	require.NoError(b.T, b.Owner.QueryRow(b.T.Context(), `SELECT sum(pg_stat_get_blocks_fetched(c.reltoastrelid))::bigint
-		FROM pg_class c WHERE (c.oid = $1::regclass OR c.oid IN (SELECT relid FROM pg_partition_tree($1))) AND c.reltoastrelid <> 0`, table).Scan(&blocks))
+	require.NoError(b.T, b.Owner.QueryRow(b.T.Context(), `SELECT pg_catalog.sum(pg_catalog.pg_stat_get_blocks_fetched(c.reltoastrelid))::bigint
+		FROM pg_catalog.pg_class c WHERE (c.oid = $1::regclass OR c.oid IN (SELECT relid FROM pg_catalog.pg_partition_tree($1))) AND c.reltoastrelid <> 0`, table).Scan(&blocks))
 	return blocks
 }

@@ -1,6 +1,7 @@
 package statement
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -8,11 +9,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/pooler"
 )
 
-// Readable refuses a database that cannot hold each text, a pool over which text is not what was written, and one whose
-// mode has results come as text, with bytea or times in a form that pgx does not read.
-func Readable(db *pgxpool.Pool, found consumerdb.ConsumerTablesRow) error {
+// Usable refuses a database that cannot hold each text, a pool over which text is not what was written, one whose
+// mode has results come as text, with bytea or times in a form that pgx does not read, and one that keeps prepared
+// statements behind a pooler that does not.
+func Usable(ctx context.Context, db *pgxpool.Pool, found consumerdb.ConsumerTablesRow) error {
 	conn := db.Config().ConnConfig
 	text := conn.DefaultQueryExecMode == pgx.QueryExecModeExec ||
 		conn.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol
@@ -22,7 +25,10 @@ func Readable(db *pgxpool.Pool, found consumerdb.ConsumerTablesRow) error {
 	case found.ServerEncoding != "UTF8":
 		return fmt.Errorf("config: DB is the database %s, which is encoded in %s: an event, or why it failed, whose text that lacks could neither be "+
 			"applied nor become a dead letter; take a database with ENCODING 'UTF8'", found.Database, found.ServerEncoding)
-	case found.ClientEncoding != "UTF8" && found.ClientEncoding != "UNICODE": // SQL_ASCII would do, but pgx's simple protocol takes no other
+	case conn.RuntimeParams["client_encoding"] != "" && found.ClientEncoding != "UTF8":
+		return fmt.Errorf("config: DB's DSN has client_encoding=%s, and pgx writes UTF8: text would become another: put client_encoding=UTF8 there",
+			found.ClientEncoding)
+	case found.ClientEncoding != "UTF8": // SQL_ASCII and UNICODE would do, but pgx's simple protocol takes no other
 		return fmt.Errorf("config: DB has client_encoding = %s, and pgx writes UTF8: text would become another: "+
 			"`%s client_encoding = 'UTF8'` and connect anew, or client_encoding=UTF8 in the DSN", found.ClientEncoding, alter)
 	case text && found.ByteaOutput != "hex":
@@ -34,5 +40,5 @@ func Readable(db *pgxpool.Pool, found consumerdb.ConsumerTablesRow) error {
 			"`%s DateStyle = ISO` and connect anew, or another default_query_exec_mode",
 			found.DateStyle, conn.DefaultQueryExecMode, alter)
 	}
-	return nil
+	return pooler.Check(ctx, db)
 }
