@@ -301,7 +301,7 @@ func noPartitionToday(t *testing.T, c *cures, w *environment, r *relayProcess, l
 // everybody who looks says so, beside what there is to say.
 func defaultPartition(t *testing.T, w *environment, r *relayProcess) {
 	w.execute("CREATE TABLE public.rest PARTITION OF onceward.outbox DEFAULT")
-	const cure = "ALTER TABLE onceward.outbox DETACH PARTITION public.rest"
+	const cure = "SET lock_timeout = '2s'; ALTER TABLE onceward.outbox DETACH PARTITION public.rest"
 	eventually(t, "the relay says it", 90*time.Second, func() bool { return r.logs("DEFAULT_PARTITION") && r.logs(cure) })
 	require.Equal(t, "streaming", readyz(t, r).State)
 	_, counted := metric(t, r, "onceward_partitions_ahead_seconds")
@@ -313,7 +313,7 @@ func defaultPartition(t *testing.T, w *environment, r *relayProcess) {
 	out, code := asked(t, w.dsn(maintainerLogin), "partitions", "status")
 	require.Equal(t, 3, code)
 	require.Contains(t, out, cure)
-	w.execute(cure)
+	w.execute(cure + "; RESET lock_timeout")
 	out, _ = asked(t, w.dsn(maintainerLogin), "partitions", "status")
 	require.NotContains(t, out, "DEFAULT_PARTITION")
 }

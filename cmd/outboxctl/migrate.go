@@ -243,7 +243,7 @@ func printMigrateStatus(p *page, r migrateStatusReport) {
 		p.line("! %s", r.Missing)
 	}
 	if name := r.Partitions.Default; name != "" {
-		wrong := &partition.DefaultError{Partition: name}
+		wrong := &partition.DefaultError{Table: partition.Outbox, Partition: name}
 		if r.Side == string(migrations.Consumer) {
 			wrong.Table = windows.ClaimsTable
 		}

@@ -98,7 +98,7 @@ func TestRetentionOfWhatSomebodyDetached(t *testing.T) {
 	require.Equal(t, retention.LeafDropped, claimstest.Find(report, k.Leaf).State, "the others go on")
 	attach := func() {
 		t.Helper()
-		_, err := k.Conn.Exec(t.Context(), regexp.MustCompile(`ALTER TABLE .*\) TO \('[^)]*\)`).FindString(l.Why))
+		_, err := k.Conn.Exec(t.Context(), regexp.MustCompile(`(SET|ALTER) .*\) TO \('[^)]*\)`).FindString(l.Why))
 		require.NoError(t, err, l.Why)
 	}
 	attach()
@@ -114,6 +114,7 @@ func TestRetentionOfWhatSomebodyDetached(t *testing.T) {
 	l = claimstest.Find(k.Maintain(), young)
 	require.True(t, l.Wrong)
 	require.Contains(t, l.Why, "somebody began to detach it, although its claims are needed")
+	require.Contains(t, l.Why, `: SET lock_timeout = '2s'; ALTER TABLE "onceward"."processed_events" DETACH PARTITION "onceward"."`+young+`" FINALIZE; ALTER `)
 	require.True(t, k.Exists(young))
 	attach()
 	require.Empty(t, claimstest.Find(k.Maintain(), young).Why)

@@ -28,7 +28,7 @@ func NewProblem(what string) Problem {
 	return p
 }
 
-var printedCommand = regexp.MustCompile("`((?:outboxctl|ALTER) [^`]*)`")
+var printedCommand = regexp.MustCompile("`((?:outboxctl|ALTER|SET) [^`]*)`")
 
 // ProblemOf is of an error, of which what others said is no command, and whose code and
 // cure it has where that has some.

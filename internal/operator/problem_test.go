@@ -22,6 +22,8 @@ func TestAProblemNamesItsCures(t *testing.T) {
 	require.Equal(t, p.What, p.String())
 	p = NewProblem("to mend it: `ALTER TABLE a ATTACH PARTITION b DEFAULT;` then `outboxctl status`; see `a`")
 	require.Equal(t, []string{"ALTER TABLE a ATTACH PARTITION b DEFAULT;", "outboxctl status"}, p.Cures, "in the order in which they are run")
+	p = NewProblem("attach it: `SET lock_timeout = '2s'; ALTER TABLE a DETACH PARTITION b FINALIZE` and look")
+	require.Equal(t, []string{"SET lock_timeout = '2s'; ALTER TABLE a DETACH PARTITION b FINALIZE"}, p.Cures)
 }
 
 func TestAProblemOfAnErrorHasItsCode(t *testing.T) {

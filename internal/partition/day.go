@@ -34,7 +34,7 @@ func (e *DefaultError) Error() string {
 	switch e.Table {
 	case claims:
 		cure = "`outboxctl audit` prints what moves its rows to their days and drops it"
-	case events:
+	case Outbox:
 		cure = DetachCure(e.Partition)
 	}
 	return fmt.Sprintf("%v: %s; it hides that an event's day has no partition; %s", ErrDefault, e.Partition, cure)
@@ -43,7 +43,7 @@ func (e *DefaultError) Error() string {
 // DetachCure says how a DEFAULT partition of the outbox, whose name is quoted for
 // SQL, is taken away. Its rows are not moved: the relay would publish them again.
 func DetachCure(name string) string {
-	return fmt.Sprintf("ALTER TABLE onceward.outbox DETACH PARTITION %s; then run outboxctl partitions maintain --config relay.yaml, which makes the partitions of these days. "+
+	return Bounded + fmt.Sprintf("; ALTER TABLE onceward.outbox DETACH PARTITION %s; then run outboxctl partitions maintain --config relay.yaml, which makes the partitions of these days. "+
 		"Its rows come by the stream all the same: when the relay has caught up, enqueue again by outbox.Enqueue only those that are not in their topics, and drop it", name)
 }
 

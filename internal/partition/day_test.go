@@ -127,7 +127,7 @@ func TestParseBound(t *testing.T) {
 	_, err = parseBound("public.events", "rest", "DEFAULT")
 	require.ErrorIs(t, err, ErrDefault)
 	for table, want := range map[string]string{
-		"onceward.outbox": "; ALTER TABLE onceward.outbox DETACH PARTITION rest; then run outboxctl partitions maintain --config relay.yaml,",
+		"onceward.outbox": "; SET lock_timeout = '2s'; ALTER TABLE onceward.outbox DETACH PARTITION rest; then run outboxctl partitions maintain --config relay.yaml,",
 		"public.events":   "; move its rows where they belong and drop it",
 		claims:            "`outboxctl audit` prints",
 	} {
@@ -135,6 +135,18 @@ func TestParseBound(t *testing.T) {
 	}
 	_, err = parseBound("public.events", "hashed", "FOR VALUES WITH (modulus 4, remainder 0)")
 	require.ErrorContains(t, err, "hashed")
+}
+
+// Who waits for a lock that others need, or that those who look at the partitions meet, does so for a bounded time.
+func TestWhatPutsALeafBack(t *testing.T) {
+	leaf := Leaf{Partition: OfDay("outbox", noon), Whose: Whose{Owner: "o", TableOwner: "o"}}
+	attach := leaf.Attach(Outbox)
+	require.Equal(t, []string{attach}, leaf.Reattach(Outbox))
+	leaf.Pending = true
+	const finalize = `ALTER TABLE "onceward"."outbox" DETACH PARTITION "onceward"."outbox_20261121" FINALIZE`
+	require.Equal(t, []string{"SET lock_timeout = '2s'", finalize, attach}, leaf.Reattach(Outbox))
+	leaf.Owner = "other"
+	require.Equal(t, []string{"SET lock_timeout = '2s'", `ALTER TABLE "onceward"."outbox_20261121" OWNER TO o`, finalize, attach}, leaf.Reattach(Outbox))
 }
 
 func TestTableNames(t *testing.T) {

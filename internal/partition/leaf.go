@@ -173,7 +173,7 @@ func Sibling(table, leaf string) string {
 // AttachAgain says how to bring a leaf of "schema.table" back that was detached, or is
 // about to be, and as whom.
 func (l *Leaf) AttachAgain(table string) string {
-	return fmt.Sprintf("attach it again (as %s: %s), or drop it when it is none of ours", l.As(), strings.Join(append(l.Give(table), l.Reattach(table)...), "; "))
+	return fmt.Sprintf("attach it again (as %s: %s), or drop it when it is none of ours", l.As(), strings.Join(l.Reattach(table), "; "))
 }
 
 // Give is the statement that makes another's leaf that of the owner of "schema.table", so
@@ -185,8 +185,22 @@ func (l *Leaf) Give(table string) []string {
 	return []string{fmt.Sprintf("ALTER TABLE %s OWNER TO %s", Sibling(table, l.Name), l.TableOwner)}
 }
 
-// Reattach are the statements that put a leaf back into "schema.table".
+// Bounded is printed before a statement behind whose wait for a lock others wait, be it
+// writers or who only looks at the partitions.
+const Bounded = "SET lock_timeout = '2s'"
+
+// Reattach are the statements that put a leaf back into "schema.table", as its owner's.
 func (l *Leaf) Reattach(table string) []string {
+	statements := append(l.Give(table), l.putBack(table)...)
+	if l.Pending {
+		return append([]string{Bounded}, statements...)
+	}
+	return statements
+}
+
+// putBack is [Leaf.Reattach] of a leaf that is its owner's, in a transaction that bounds
+// its waits.
+func (l *Leaf) putBack(table string) []string {
 	attach := []string{l.Attach(table)}
 	if l.Pending {
 		return append([]string{fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s FINALIZE", quote(table), Sibling(table, l.Name))}, attach...)

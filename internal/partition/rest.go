@@ -56,13 +56,13 @@ func (e *DefaultError) WithoutDefault(ctx context.Context, q Querier, leaves []L
 		}
 	}
 	parent := quote(table)
-	first, then := []string{fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s", parent, e.Partition)}, []string{"SET LOCAL ROLE " + whose.TableOwner}
+	first, then := []string{"SET LOCAL lock_timeout = '2s'", fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s", parent, e.Partition)}, []string{"SET LOCAL ROLE " + whose.TableOwner}
 	for _, l := range leaves {
 		if l.Attached && !l.Pending || !l.To().After(keep.From) || compare(l.Lower, until) >= 0 {
 			continue
 		}
 		theirs(l.Whose)
-		first, then = append(first, l.Give(table)...), append(then, l.Reattach(table)...)
+		first, then = append(first, l.Give(table)...), append(then, l.putBack(table)...)
 	}
 	for _, day := range days {
 		if slices.ContainsFunc(leaves, func(l Leaf) bool { return l.Name == day.Name }) {

@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// events is the table of which a partition that was detached may have events that no
+// Outbox is the table of which a partition that was detached may have events that no
 // relay has published.
-const events = "onceward.outbox"
+const Outbox = "onceward.outbox"
 
 // claims is the table of which a day may not be made anew while a detached partition
 // has that day's claims: a replay would be taken for new.
@@ -92,7 +92,7 @@ func free(ctx context.Context, q Querier, table string, existing, todo []Partiti
 			continue
 		}
 		needed := table == claims && others[i].Alike
-		if table == events && others[i].Accountable {
+		if table == Outbox && others[i].Accountable {
 			if needed, err = owed(ctx, q, Sibling(table, p.Name)); err != nil {
 				return nil, nil, err
 			}
@@ -105,7 +105,7 @@ func free(ctx context.Context, q Querier, table string, existing, todo []Partiti
 		}
 		taken.Names = append(taken.Names, p.Name)
 		taken.toMend = append(taken.toMend, cure(table, p, others[i], others, needed))
-		if table == events && others[i].Alike && !needed {
+		if table == Outbox && others[i].Alike && !needed {
 			taken.again = append(taken.again, cure(table, p, others[i], others, true))
 		}
 	}
@@ -160,7 +160,7 @@ func owed(ctx context.Context, q Querier, partition string) (is bool, err error)
 func cure(table string, p Partition, is relation, found []relation, needed bool) string {
 	if needed {
 		l := Leaf{Partition: p, Whose: is.Whose}
-		return strings.Join(append(l.Give(table), l.Reattach(table)...), "; ") + ";"
+		return strings.Join(l.Reattach(table), "; ") + ";"
 	}
 	return is.rename(table, found) + ";"
 }

@@ -3,6 +3,7 @@
 package retention
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -57,7 +58,13 @@ func orderedAgain(o *oldOutbox) {
 	require.Contains(o.t, o.text(word, "onceward."+o.leaf), ", and detached by it")
 	_, err = o.owner.Exec(o.t.Context(), repair, id)
 	require.ErrorContains(o.t, err, "no repair reads its events")
-	o.became(LeafDetaching, "drops it; or attach it again (ALTER TABLE", func(c *Config) { c.Keep = 1000 })
+	o.became(LeafDetaching, "drops it; or attach it again (SET lock_timeout = '2s'; ALTER TABLE", func(c *Config) { c.Keep = 1000 })
+	o.became(LeafDetaching, fmt.Sprintf("which waits for who reads it (pid %d)", reader.Conn().PgConn().PID()), func(c *Config) { c.Keep = 1000 })
+	o.became(LeafDetaching, "closed; the next run goes on with it", func(c *Config) { c.DryRun = true })
+	maintainer := o.conn
+	o.conn = dial(o.t, o.as("onceward_operator"))
+	o.became(LeafDetaching, "closed; not seen here whether the next run goes on with it: ", func(c *Config) { c.DryRun = true })
+	o.conn = maintainer
 	require.NoError(o.t, reader.Rollback(o.t.Context()))
 	o.became(LeafDropped, "1 row was given up (gap accept, relay orders), and went with it")
 }
@@ -89,6 +96,7 @@ func comesBack(o *oldOutbox) {
 	o.became(LeafDetaching, "waits for transactions", func(c *Config) { c.LockTimeout = 100 * time.Millisecond })
 	require.NoError(o.t, reader.Rollback(o.t.Context()))
 	o.relay("orders", "1:1:")
+	o.became(LeafWaiting, "waits for relay orders", func(c *Config) { c.DryRun = true })
 	waiting := o.maintain()
 	require.Equal(o.t, LeafWaiting, waiting.State, waiting.Why)
 	_, cure, found := strings.Cut(waiting.Why, "or attach it again (")

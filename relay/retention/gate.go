@@ -189,9 +189,9 @@ func (m *maintenance) record(ctx context.Context, tx pgx.Tx, l *leaf) error {
 }
 
 // source is where the leaf's rows are read. Who only looks may read the outbox
-// and not its leaves.
+// and not its leaves, of which one that is leaving is in the outbox no more.
 func (m *maintenance) source(l *leaf) string {
-	if !m.cfg.DryRun {
+	if !m.cfg.DryRun || l.leaving() {
 		return l.table()
 	}
 	return fmt.Sprintf("(SELECT id, tx_id, seq FROM %s WHERE id OPERATOR(pg_catalog.>=) '%s' AND id OPERATOR(pg_catalog.<) '%s')", outboxTable, l.Lower, l.Upper)

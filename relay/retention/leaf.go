@@ -26,6 +26,8 @@ type leaf struct {
 	word     string // what retention said when it closed it
 	ours     bool   // retention has found it published, and detaches it
 
+	holders string // of a leaf that is pending, for whom FINALIZE waits: " (pid 7)"
+
 	before []verdict // of relays that are younger than rows of it, as the gate found
 	never  []string  // rows that go and were not published, in words; likewise
 }
@@ -69,6 +71,7 @@ func (m *maintenance) leaves(ctx context.Context) ([]leaf, error) {
 		}
 		if l.Pending {
 			m.exit.Pending = l.Name
+			c.holders = partition.Holders(ctx, m.conn, partition.Sibling(outboxTable, l.Name), "", 0)
 		}
 		c.Leaf = l
 		leaves = append(leaves, c)
@@ -112,8 +115,8 @@ func (m *maintenance) advance(ctx context.Context, l *leaf) (partition.Report, e
 	switch {
 	case l.Pending && !l.closed:
 		return l.Report(LeafDetaching, "somebody began to detach it while it was open, so that rows inserted meanwhile were not published: "+
-			"run ALTER TABLE %[1]s DETACH PARTITION %[2]s FINALIZE, compare it with the topic, and where that lacks some, ATTACH it again and run "+
-			"outboxctl partitions adopt %[3]s --reason \"…\"", outboxTable, l.table(), l.Name).ToMend(), nil
+			"run %[1]s; ALTER TABLE %[2]s DETACH PARTITION %[3]s FINALIZE, which waits for who reads it%[5]s, compare it with the topic, and where that lacks some, "+
+			"ATTACH it again and run outboxctl partitions adopt %[4]s --reason \"…\"", partition.Bounded, outboxTable, l.table(), l.Name, l.holders).ToMend(), nil
 	case l.leaving() && !l.ours:
 		return l.foreign(), nil
 	case l.To().After(m.cutoff) && l.leaving():
@@ -136,19 +139,23 @@ func (m *maintenance) advance(ctx context.Context, l *leaf) (partition.Report, e
 			return l.Report(LeafOpen, "not closed yet"), fmt.Errorf("close: %w", err)
 		}
 	}
-	if m.cfg.DryRun && l.leaving() {
-		return l.Report(LeafDetaching, "closed; the next run goes on with it"), nil
-	}
 	var reasons []string
 	err := pgx.BeginFunc(ctx, m.conn, func(tx pgx.Tx) (err error) {
 		reasons, err = m.unpublished(ctx, tx, l)
 		return err
 	})
+	var pg *pgconn.PgError
+	if m.cfg.DryRun && l.leaving() && errors.As(err, &pg) { // no right, or it is locked, or dropped
+		return l.Report(LeafDetaching, "closed; not seen here whether the next run goes on with it: %s", label.Said(err)), nil
+	}
 	if err != nil || len(reasons) > 0 {
 		if err == nil && l.ours && l.Attached && !l.Pending && !m.cfg.DryRun {
 			err = say(ctx, m.conn, l, l.word) // it was attached again
 		}
 		return l.Report(LeafWaiting, "%s", strings.Join(reasons, "; ")), err
+	}
+	if m.cfg.DryRun && l.leaving() {
+		return l.Report(LeafDetaching, "closed; the next run goes on with it"), nil
 	}
 	if m.cfg.DryRun {
 		return l.Report(LeafClosed, "%s; would be dropped", l.holds()), nil
@@ -186,8 +193,12 @@ func (l *leaf) leaving() bool { return l.Pending || !l.Attached }
 
 // again is how it comes back into the table.
 func (l *leaf) again() string {
-	return fmt.Sprintf("attach it again (%s), which the relay takes for PARTITION_FILLED, and run outboxctl partitions adopt %s --reason \"…\": "+
-		"all of its rows are published once more", strings.Join(l.Reattach(outboxTable), "; "), l.Name)
+	waits := ""
+	if l.Pending {
+		waits = " and which waits for who reads it" + l.holders
+	}
+	return fmt.Sprintf("attach it again (%s), which the relay takes for PARTITION_FILLED%s, and run outboxctl partitions adopt %s --reason \"…\": "+
+		"all of its rows are published once more", strings.Join(l.Reattach(outboxTable), "; "), waits, l.Name)
 }
 
 // foreign reports a leaf that was closed, and that somebody else than retention took

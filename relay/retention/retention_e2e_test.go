@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -76,7 +77,7 @@ func newOldOutbox(t *testing.T, server *pgserver.Server) *oldOutbox {
 	roles, err := migrations.NewRoles(migrations.Outbox, migrations.DefaultPrefix)
 	require.NoError(t, err)
 	require.NoError(t, roles.Apply(t.Context(), o.owner))
-	o.exec("ALTER ROLE onceward_maintainer LOGIN PASSWORD 'secret'; ALTER ROLE onceward_writer LOGIN PASSWORD 'secret'")
+	o.exec("ALTER ROLE onceward_maintainer LOGIN PASSWORD 'secret'; ALTER ROLE onceward_writer LOGIN PASSWORD 'secret'; ALTER ROLE onceward_operator LOGIN PASSWORD 'secret'")
 	pool, err := pgxpool.New(t.Context(), o.as("onceward_maintainer"))
 	require.NoError(t, err)
 	defer pool.Close()
@@ -356,12 +357,19 @@ func openLeafPending(o *oldOutbox) {
 	require.NoError(t, err)
 	_, err = hand.Exec(t.Context(), "ALTER TABLE onceward.outbox DETACH PARTITION onceward."+o.leaf+" CONCURRENTLY")
 	require.ErrorContains(t, err, "lock timeout")
-	require.NoError(t, reader.Rollback(t.Context()))
 	l := o.maintain()
 	require.Equal(t, LeafDetaching, l.State)
 	require.True(t, l.Wrong)
 	require.Contains(t, l.Why, "while it was open")
+	require.Contains(t, l.Why, fmt.Sprintf("which waits for who reads it (pid %d), compare", reader.Conn().PgConn().PID()))
 	require.True(t, o.exists())
+	cure := regexp.MustCompile(`SET .* FINALIZE`).FindString(l.Why)
+	_, err = o.conn.Exec(t.Context(), cure)
+	require.ErrorContains(t, err, "lock timeout", "it gives up, and lets those go on who look at the partitions")
+	require.NoError(t, reader.Rollback(t.Context()))
+	_, err = o.conn.Exec(t.Context(), cure)
+	require.NoError(t, err)
+	require.Equal(t, LeafReport{}, o.maintain(), "it is out")
 }
 
 func oneMaintainer(o *oldOutbox) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/internal/partition"
 )
 
 // CodePartitionFilled: a partition held rows when it was attached. Nothing of them
@@ -37,7 +38,8 @@ func (s *Beginner) Filled(ctx context.Context) error {
 	return &cdc.StartError{
 		Code: CodePartitionFilled,
 		What: whatFilled(leaves),
-		Cure: fmt.Sprintf("as the maintainer: %s (the events are published, also those that were before), or detach each again, not CONCURRENTLY; "+
+		Cure: fmt.Sprintf("as the maintainer: %s (the events are published, also those that were before), or detach each again, not CONCURRENTLY, and behind "+partition.Bounded+" "+
+			"(writers wait behind the DETACH while that waits for who reads; when it gives up, try again); "+
 			"if they came with a dump that was restored here, once for all of them: `outboxctl adopt --by dump --reason \"…\"`", strings.Join(cures, ", ")),
 	}
 }
