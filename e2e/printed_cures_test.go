@@ -92,6 +92,7 @@ var ranElsewhere = map[string]string{
 	"internal/operator/gaps/decide.go: outboxctl ":                                 "this one: skip of what holds a relay up, and pause",
 	"relay/internal/letters/control.go: outboxctl skip":                            "relay: the letterbox tests read the note, TestJudgeOrder shows it; the command is that of a parked kind",
 	"internal/operator/events/verdict.go: outboxctl status":                        "it only looks",
+	"internal/operator/events/verdict.go: outboxctl partitions status":             "it only looks",
 	"internal/operator/explain.go: outboxctl migrate roles --side {} --apply":      "cmd/outboxctl: TestMigrateSaysWhatTheOwnerLacks",
 	"cmd/outboxctl/adopt.go: outboxctl migrate roles":                              "this one: the same command is run in the cure of relay/lookout.go",
 	"cdc/starterror.go: SELECT pg_catalog.pg_terminate_backend":                    "TestAStrangerHoldsTheSlot",

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/operator/events"
 	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/partition"
 )
@@ -79,4 +80,43 @@ func TestADetachedDayIsNamed(t *testing.T) {
 	var rows int
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM onceward."+day(0)+"_detached").Scan(&rows))
 	require.Equal(t, 1, rows, "nothing is lost")
+}
+
+// TestAnEventOfADetachedDay: a partition that somebody detaches while it is open has events
+// that nobody publishes. Who asks for one is told so, and what is printed brings it back.
+func TestAnEventOfADetachedDay(t *testing.T) {
+	pool, _ := newDatabase(t)
+	fine(t, "migrate", "up", "--side", "outbox")
+	key := enqueue(t, pool, "{}")
+	leaf := partition.OfDay("outbox", key.Time()).Name
+	dropped := newKey(t, "orders").String()
+	require.Contains(t, wrong(t, "show", dropped), "it may have been dropped with its day")
+	exec(t, pool, "ALTER TABLE onceward.outbox DETACH PARTITION onceward."+leaf)
+	require.Contains(t, wrong(t, "show", key.String()), "and its partition "+leaf+" is detached: its rows are not in the outbox")
+	life := decode[events.Life](t, wrong(t, "show", key.String(), "-o", "json"))
+	var seq int64
+	require.NoError(t, pool.QueryRow(t.Context(), regexp.MustCompile(`SELECT [^']*'[^']*'`).FindString(life.Why)).Scan(&seq), life.Why)
+	require.Len(t, life.Next, 3)
+	require.Equal(t, "outboxctl partitions adopt "+leaf+` --reason "…"`, life.Next[2])
+
+	exec(t, pool, life.Next[1])
+	require.Contains(t, fine(t, "show", key.String()), "pending: ")
+	reader, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer reader.Rollback(t.Context())
+	_, err = reader.Exec(t.Context(), "SELECT FROM onceward.outbox")
+	require.NoError(t, err)
+	hand, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer hand.Release()
+	_, err = hand.Exec(t.Context(), "SET lock_timeout = '100ms'")
+	require.NoError(t, err)
+	_, err = hand.Exec(t.Context(), "ALTER TABLE onceward.outbox DETACH PARTITION onceward."+leaf+" CONCURRENTLY")
+	require.ErrorContains(t, err, "lock timeout")
+	require.NoError(t, reader.Rollback(t.Context()))
+	life = decode[events.Life](t, wrong(t, "show", key.String(), "-o", "json"))
+	require.Contains(t, life.Why, "is being detached")
+	_, err = hand.Exec(t.Context(), life.Next[1])
+	require.NoError(t, err, life.Next[1])
+	fine(t, "show", key.String())
 }

@@ -199,7 +199,7 @@ func printKafka(p *page, r *events.Life) {
 		p.line("\n! %s", r.Disagree)
 	}
 	if len(r.Kafka.Copies) == 0 {
-		p.line("\nkafka: not in topic %s, partitions %v, from %s to the end", r.Kafka.Topic, r.Kafka.Partitions, terminal.Stamp(&r.Kafka.From))
+		p.line("\nkafka: %s", r.Kafka.Nowhere())
 		return
 	}
 	var rows [][]string

@@ -17,6 +17,7 @@ import (
 	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
 )
@@ -42,6 +43,8 @@ type Life struct {
 	Next        []string       `json:"next"`                     // commands that do something about it; they may be a choice
 	otherOwner  string         // namespace that has this UUID
 	notBegun    []string       // relays that have processes and no state, where no other is known
+
+	detached *partition.Leaf // of the day of the event, where no row was found
 }
 
 // Row is the event as it was written.
@@ -200,6 +203,12 @@ func (r *Life) readProducer(ctx context.Context, db *operator.Database, key oper
 			if err := r.readRow(ctx, q, key); err != nil {
 				return err
 			}
+			var err error
+			if r.Row == nil {
+				if r.detached, err = detachedDay(ctx, tx, key.Time()); err != nil {
+					return err
+				}
+			}
 			replays, err := q.ReplaysOfEvent(ctx, key.ID)
 			if err != nil {
 				return err
@@ -268,6 +277,19 @@ func (r *Life) readRow(ctx context.Context, q *outboxdb.Queries, key operator.Na
 		return err
 	}
 	return r.readFilled(ctx, q, row.ID)
+}
+
+// detachedDay finds the partition of an instant where it is in the outbox no more, or is
+// leaving it: nobody sees its rows. Nil: there is none.
+func detachedDay(ctx context.Context, tx pgx.Tx, at time.Time) (*partition.Leaf, error) {
+	leaves, err := partition.Leaves(ctx, tx, partition.Outbox)
+	i := slices.IndexFunc(leaves, func(l partition.Leaf) bool {
+		return (l.Pending || !l.Attached && l.Alike) && !at.Before(l.From()) && at.Before(l.To())
+	})
+	if err = operator.OthersThan(err, partition.ErrDefault); err != nil || i < 0 {
+		return nil, err
+	}
+	return &leaves[i], nil
 }
 
 // readPaused reads which routes are paused of a relay for whose route the event waits. Which

@@ -12,6 +12,7 @@ import (
 	"github.com/onceward/onceward/internal/operator/kafka"
 	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/internal/operator/states"
+	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/terminal"
 )
 
@@ -43,7 +44,11 @@ func (r *Life) Judge() {
 		}
 		says = "it was published"
 	}
-	r.Disagree = fmt.Sprintf("the database says that %s, and topic %s does not have it: the topic's retention has removed it, the topic was made anew, or its route led elsewhere; "+
+	lacks := "topic %s does not have it: the topic's retention has removed it, the topic was made anew,"
+	if r.Kafka.NoTopic {
+		lacks = "there is no topic %s: it was removed,"
+	}
+	r.Disagree = fmt.Sprintf("the database says that %s, and "+lacks+" or its route led elsewhere; "+
 		"`outboxctl replay %s --config FILE --reason \"…\"` publishes it again", says, r.Kafka.Topic, r.Key)
 }
 
@@ -214,9 +219,25 @@ func (r *Life) judgeWithoutRow() {
 		r.set(states.Published, "a consumer group received it and could not apply it; its row is gone from the outbox")
 	case r.otherOwner != "":
 		r.set(states.NotFound, "this UUID belongs to namespace %s", r.otherOwner)
+	case r.detached != nil:
+		r.set(states.NotFound, "%s", outside(r.detached, r.Key))
 	default:
 		r.set(states.NotFound, "no committed row has this key; it may have been dropped with its day after it was published, or is not committed yet")
 	}
+}
+
+// outside says of an event whose partition is in the outbox no more how it is looked for,
+// and comes back.
+func outside(l *partition.Leaf, key string) string {
+	is := "is detached"
+	if l.Pending {
+		is = "is being detached"
+	}
+	table := partition.Sibling(partition.Outbox, l.Name)
+	return fmt.Sprintf("no committed row has this key, and its partition %[1]s %[2]s: its rows are not in the outbox, and nobody publishes them. "+
+		"Where retention does not do so (`outboxctl partitions status` says it): look for it by SELECT seq FROM %[3]s WHERE id = '%[4]s' and, as %[5]s, attach it again: `%[6]s` "+
+		"and, when a relay says PARTITION_FILLED, `outboxctl partitions adopt %[1]s --reason \"…\"` (all of its rows are published once more)",
+		l.Name, is, table, key[strings.LastIndex(key, ":")+1:], l.As(), strings.Join(l.Reattach(partition.Outbox), "; "))
 }
 
 // why says what a state rests on.
@@ -289,5 +310,8 @@ func (r *Life) PublishedEdited() bool {
 	})
 }
 
-// Wrong tells that there is no such event, or that the database and the topic disagree.
-func (r *Life) Wrong() bool { return r.State == states.NotFound || r.Disagree != "" || r.Waited != "" }
+// Wrong tells that there is no such event, that the database and the topic disagree, or that
+// the topic was to be searched and was not.
+func (r *Life) Wrong() bool {
+	return r.State == states.NotFound || r.Disagree != "" || r.NotSearched != "" || r.Waited != ""
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/onceward/onceward/internal/operator/kafka"
 	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/internal/operator/states"
+	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -68,6 +69,8 @@ func TestJudge(t *testing.T) {
 		"relay is beginning":     {Life{Row: row, notBegun: []string{"shop"}}, states.Pending, "relay shop has not begun: `outboxctl status` says what it waits for"},
 		"dead for a retired one": {Life{Row: row, DeadLetters: []Letter{{Slot: "onceward_gone", State: "discarded"}}, Relays: accounts(states.Published)}, states.Published, "relay orders"},
 		"nothing":                {Life{}, states.NotFound, "no committed row has this key"},
+		"day detached":           {Life{Key: oneKey, detached: detached(false)}, states.NotFound, "its partition outbox_20251017 is detached: its rows are not in the outbox"},
+		"day being detached":     {Life{Key: oneKey, detached: detached(true)}, states.NotFound, "its partition outbox_20251017 is being detached: "},
 		"another's UUID":         {Life{otherOwner: "billing"}, states.NotFound, "namespace billing"},
 		"row dropped, claimed":   {Life{Groups: &[]Group{{Group: "billing"}}}, states.Published, "a consumer group has it"},
 		"row dropped, refused":   {Life{Groups: &[]Group{}, Refused: []Refused{{}}}, states.Published, "could not apply it"},
@@ -79,6 +82,25 @@ func TestJudge(t *testing.T) {
 			require.Contains(t, tc.report.Why, tc.why)
 		})
 	}
+}
+
+// detached is the partition of oneKey's day, which was taken out of the outbox or is about to be.
+func detached(pending bool) *partition.Leaf {
+	id := uuid.MustParse(oneKey[len("payments:"):])
+	return &partition.Leaf{
+		Partition: partition.OfDay("outbox", outbox.IDTime(id)), Pending: pending, Attached: pending,
+		Whose: partition.Whose{Owner: "o", TableOwner: "o", Alike: true},
+	}
+}
+
+// Of an event whose partition is in the outbox no more the way to it is said, in its order.
+func TestADetachedEventIsLookedFor(t *testing.T) {
+	r := &Life{Key: oneKey, detached: detached(true)}
+	r.Judge()
+	require.Contains(t, r.Why, `look for it by SELECT seq FROM "onceward"."outbox_20251017" WHERE id = '`+oneKey[len("payments:"):]+`' and, as a member of the role o, attach it again: `)
+	require.Equal(t, []string{
+		"outboxctl partitions status", strings.Join(r.detached.Reattach(partition.Outbox), "; "), `outboxctl partitions adopt outbox_20251017 --reason "…"`,
+	}, r.Next)
 }
 
 // It was waited in vain for a relay that is behind, or no more: the one that has got further is named, where there is one.
@@ -130,6 +152,13 @@ func TestGiveUpOfReplays(t *testing.T) {
 
 // What the database calls published and the topic lacks is said, and no more.
 func TestTableAndTopicDisagree(t *testing.T) {
+	gone := Life{Key: oneKey, Row: &Row{}, Relays: []Account{{Relay: "orders", Known: true, State: states.Published}}, Kafka: &kafka.Copies{Topic: "orders", NoTopic: true}}
+	gone.Judge()
+	require.Equal(t, "the database says that relay orders has published it, and there is no topic orders: it was removed, or its route led elsewhere; "+
+		"`outboxctl replay "+oneKey+" --config FILE --reason \"…\"` publishes it again", gone.Disagree)
+	require.True(t, gone.Wrong())
+	require.True(t, (&Life{State: states.Published, NotSearched: "the broker is away"}).Wrong(), "it was to be searched")
+	require.False(t, (&Life{State: states.Published}).Wrong())
 	published := []Account{{Relay: "orders", Known: true, State: states.Published}}
 	pending := []Account{{Relay: "orders", Known: true, State: states.Pending}}
 	row := &Row{}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/record"
@@ -48,11 +49,20 @@ type Copies struct {
 	Partitions []int32   `json:"partitions_searched"`
 	From       time.Time `json:"from"`
 	Copies     []Copy    `json:"copies"`
+	NoTopic    bool      `json:"no_such_topic,omitempty"`
+}
+
+// Nowhere says where there is none.
+func (r *Copies) Nowhere() string {
+	if r.NoTopic {
+		return "there is no topic " + r.Topic
+	}
+	return fmt.Sprintf("not in topic %s, partitions %v, from %s to the end", r.Topic, r.Partitions, terminal.Stamp(&r.From))
 }
 
 // FindCopies reads the partitions from the time on to their present end, as a
-// read_committed consumer sees them, and returns every copy. It blocks until
-// then; ctx is looked at between requests.
+// read_committed consumer sees them, and returns every copy; a topic that does not
+// exist has none. It blocks until then; ctx is looked at between requests.
 func FindCopies(ctx context.Context, s Search) (*Copies, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -65,11 +75,14 @@ func FindCopies(ctx context.Context, s Search) (*Copies, error) {
 		return nil, fmt.Errorf("connect to Kafka at %v: %w", s.Brokers, err)
 	}
 	defer client.Close() //nolint:errcheck // only reads were made
+	report := &Copies{Topic: s.Topic, Partitions: []int32{}, From: s.From, Copies: []Copy{}}
 	count, err := client.Partitions(s.Topic)
+	if report.NoTopic = errors.Is(err, sarama.ErrUnknownTopicOrPartition); report.NoTopic {
+		return report, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("look up topic %s at %v: %w", s.Topic, s.Brokers, err)
 	}
-	report := &Copies{Topic: s.Topic, From: s.From, Copies: []Copy{}}
 	if s.RecordKey != nil {
 		home := publisher.Partition(s.RecordKey, int32(len(count)))
 		if err := report.scan(ctx, client, s, home); err != nil || len(report.Copies) > 0 {
