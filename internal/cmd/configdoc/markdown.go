@@ -14,7 +14,7 @@ const head = `<!-- Written by internal/cmd/configdoc from relay/config.go; run m
 
 Every key, with its default. A key that is not in this list is an error that names the nearest one. Every key that holds
 one value may also be given as an environment variable, which wins over the file: ` + "`ONCEWARD_`" + ` and the path in capitals with
-` + "`_`" + ` for the dots, e.g. ` + "`ONCEWARD_POSTGRES_DSN`" + `; or on the command line, ` + "`--set key=value`" + `, which
+` + "`_`" + ` for the dots, e.g. ` + "`ONCEWARD_POSTGRES_DSN`" + `; or on the command line of ` + "`relay`" + `, which alone has it, ` + "`--set key=value`" + `, which
 wins over both; all but ` + "`postgres.dsn`" + `, which everybody on the machine could read there. A DSN or a file with one, given there, takes the place of the file's ` + "`postgres.dsn`" + ` and ` + "`postgres.dsn_file`" + `.
 What is wrong with a value is said with the variable or the ` + "`--set`" + ` that has it.
 
