@@ -109,10 +109,12 @@ func TestABrokerThatIsCutOffIsNotBelievedForEver(t *testing.T) {
 	}, kfake.SeedTopics(1, "shop.order"))
 }
 
-// A broker that wants no more for a while is left alone, and does not keep Close.
+// A broker that wants no more for a while is left alone, and does not keep Close. The process can say until when, and
+// why, as long as the connections last on which that was said.
 func TestCloseIsBoundedWhileABrokerThrottles(t *testing.T) {
 	const throttle = 90 * time.Second
 	inFakeTime(t, func(t *testing.T, c *cluster, cfg publisher.Config) {
+		cfg.Memory, cfg.ClientID = new(publisher.Memory), "onceward-orders"
 		p, acks := start(t, cfg)
 		var requests atomic.Int64
 		c.ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
@@ -130,6 +132,12 @@ func TestCloseIsBoundedWhileABrokerThrottles(t *testing.T) {
 		publishNumbered(t, p, "a", 0, 0)
 		require.NoError(t, p.Flush(t.Context()))
 		begin := time.Now()
+		for _, topic := range []string{"shop.order", "shop.other", ""} {
+			said, until := cfg.Memory.Trouble(topic, &cfg)
+			require.Equal(t, begin.Add(throttle), until)
+			require.Contains(t, said, "a quota is used up (producer_byte_rate or request_percentage of client id onceward-orders or of its user)")
+			require.Contains(t, said, "wait until "+until.UTC().Format(time.RFC3339)+". `kafka-configs.sh --bootstrap-server "+cfg.Brokers[0]+" --describe")
+		}
 		publishNumbered(t, p, "a", 1, 1)
 		require.NoError(t, p.Flush(t.Context()))
 		require.Equal(t, throttle, time.Since(begin))
@@ -139,6 +147,10 @@ func TestCloseIsBoundedWhileABrokerThrottles(t *testing.T) {
 		require.Equal(t, 2*time.Second, time.Since(begin), "the grace, and not a moment more")
 		require.Len(t, acks.all(), 2)
 		require.EqualValues(t, 2, requests.Load())
+		start(t, cfg)
+		said, until := cfg.Memory.Trouble("shop.order", &cfg)
+		require.Zero(t, until, "nobody has asked the next publisher")
+		require.Empty(t, said)
 	}, kfake.SeedTopics(1, "shop.order"))
 }
 

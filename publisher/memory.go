@@ -8,6 +8,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/onceward/onceward/publisher/internal/produce"
 	"github.com/onceward/onceward/publisher/internal/rest"
 )
 
@@ -21,6 +22,7 @@ type Memory struct {
 	created    int                  // topics made
 	identities map[string]*identity // of the topics that were written to
 	remade     []RemadeTopic        // and not told of yet
+	throttle   produce.Throttle     // of the publisher that it was given to last
 }
 
 // count returns the partition count by which the keys of a topic were placed
@@ -66,29 +68,27 @@ func (m *Memory) rest(topic string, s *settings) *RouteError {
 	}
 	at, again := r.At.UTC().Format(time.RFC3339), fmt.Sprintf("; it is tried again by itself every %s", rest.Pause)
 	if clock {
-		return &RouteError{
-			Route: topic, Topic: topic,
+		return &RouteError{Route: topic, Topic: topic,
 			Reason: fmt.Sprintf("has refused a record stamped %s by this relay's clock: the broker's clock is further from it than message.timestamp.after.max.ms and message.timestamp.before.max.ms of the topic allow", at),
 			Cure:   "compare `date -u` here and at the brokers, and set the clock that is wrong" + again,
 		}
 	}
-	return &RouteError{
-		Route: topic, Topic: topic,
+	return &RouteError{Route: topic, Topic: topic,
 		Reason: fmt.Sprintf("has refused records %d times in a row, the last time at %s, and does not say why (%v)", r.Times, at, r.Cause),
 		Cure: fmt.Sprintf("the log of the partition's leader says it; `kafka-topics.sh --bootstrap-server %s --describe --topic {topic}` names leaders", s.Brokers[0]) + again +
 			". If one event is to blame, `outboxctl list --state waiting` has it among the first of the topic, and `outboxctl skip --help` says how to give it up",
 	}
 }
 
-// Trouble says what brokers answer about records of a topic that are sent again and again, and what to do about it,
-// where the publisher is configured so; empty: nothing, or they have taken them since.
-func (m *Memory) Trouble(topic string, c *Config) string {
+// Trouble says what brokers answer about records of a topic that are sent again and again, and what to do about that if
+// the publisher is configured so; empty: nothing. A throttle concerns all topics, and its end is returned, too.
+func (m *Memory) Trouble(topic string, c *Config) (said string, throttled time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if i := m.identities[topic]; i != nil && i.of != nil {
 		if refusal := i.of.route.Refusal.Load(); refusal != nil {
-			return fmt.Sprintf("%v: %s", *refusal, advise(*refusal, &settings{Config: *c}))
+			said = fmt.Sprintf("%v: %s", *refusal, advise(*refusal, &settings{Config: *c}))
 		}
 	}
-	return ""
+	return m.throttle.Said(said, c.ClientID, c.Brokers[0])
 }

@@ -160,7 +160,7 @@ func newPublisher(s *settings, w *wire, b *brokers, d produce.Config) *Publisher
 		w.refuse(err)
 		return response, err
 	}
-	d.Acked, d.Failed = p.acked, p.giveUp
+	d.Acked, d.Failed, d.Throttle = p.acked, p.giveUp, &s.Memory.throttle
 	d.Hurried = func() bool { return p.inflight.waiting.Load() > 0 }
 	p.loop = produce.New(d)
 	p.put = p.loop.Put

@@ -80,15 +80,20 @@ func TestWhatIsSentAgainSaysWhy(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, c *cluster, cfg publisher.Config) {
 		cfg.Memory = new(publisher.Memory)
 		p, acks := start(t, cfg)
-		require.Empty(t, cfg.Memory.Trouble("shop.order", &cfg))
+		trouble := func(topic string) string {
+			said, throttled := cfg.Memory.Trouble(topic, &cfg)
+			require.Zero(t, throttled)
+			return said
+		}
+		require.Empty(t, trouble("shop.order"))
 		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.CorruptMessage, Count: 3})
 		require.NoError(t, p.Publish(t.Context(), event(0, "a", "0")))
 		time.Sleep(150 * time.Millisecond)
 		synctest.Wait()
-		require.Contains(t, cfg.Memory.Trouble("shop.order", &cfg), "does not match its CRC: the checksum of what arrives is wrong")
-		require.Empty(t, cfg.Memory.Trouble("shop.other", &cfg))
+		require.Contains(t, trouble("shop.order"), "does not match its CRC: the checksum of what arrives is wrong")
+		require.Empty(t, trouble("shop.other"))
 		require.NoError(t, p.Flush(t.Context()))
-		require.Empty(t, cfg.Memory.Trouble("shop.order", &cfg), "it was taken")
+		require.Empty(t, trouble("shop.order"), "it was taken")
 		require.Equal(t, []uint64{0}, acks.all())
 	}, kfake.SeedTopics(1, "shop.order", "shop.other"))
 }

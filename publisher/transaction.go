@@ -265,7 +265,7 @@ func (t *Transactional) Open() (events int, bytes int64, since time.Time) {
 // Taken returns when brokers had acknowledged all that the last commit made visible, and until when one takes nothing,
 // because a quota is used up; each is zero when that was not so.
 func (t *Transactional) Taken() (all, throttled time.Time) {
-	return t.taken, t.publisher.loop.Throttled()
+	return t.taken, t.settings.Memory.throttle.Until()
 }
 
 // Failed is closed when nothing can be committed any more.

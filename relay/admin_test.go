@@ -113,6 +113,9 @@ func TestStatsShowLagPublishedAndConfirmed(t *testing.T) {
 	r.counts.slot(outboxdb.SlotHealthRow{WalStatus: "extended", RetainedBytes: 5, LagBytes: 4, SafeBytes: -1, OldestSeconds: 3})
 	r.vitals.report(WaitKafka, Wait{Detail: "not answered"})
 	r.setState(StateStreaming, nil)
+	require.Zero(t, r.Stats().Throttled)
+	until := serverNow()
+	r.watch.session.Store(&watched{trouble: func(string) (string, time.Time) { return "", until }})
 	s := r.Stats()
 	r.counts.sent(150)
 	require.EqualValues(t, 1, r.Stats().Requests.Buckets[200])
@@ -125,7 +128,7 @@ func TestStatsShowLagPublishedAndConfirmed(t *testing.T) {
 	require.Equal(t, Stats{
 		Relay: "orders", State: StateStreaming, Waiting: []Wait{{For: WaitKafka, Detail: "not answered"}},
 		Read: 3, Published: 2, Skipped: map[string]uint64{}, Controls: map[string]uint64{},
-		InFlight: 1, QueueBytes: 77, Confirmed: 0x10, Ended: 0x20, Held: map[string]int{"shop.order": 3}, PartitionsAhead: -1,
+		InFlight: 1, QueueBytes: 77, Throttled: until, Confirmed: 0x10, Ended: 0x20, Held: map[string]int{"shop.order": 3}, PartitionsAhead: -1,
 		Slot: SlotStats{RetainedBytes: 5, LagBytes: 4, SafeBytes: -1, WALStatus: "extended", Oldest: 3 * time.Second},
 	}, s)
 	r.counts.partitions(retention.Report{Ahead: 14, Leaves: []retention.LeafReport{{State: retention.LeafOpen}, {State: retention.LeafOpen}, {State: retention.LeafClosed}}})

@@ -98,7 +98,7 @@ func (r *Relay) openSession(ctx context.Context, t *retry.Tries, last *owned) (_
 		patience += cfg.Kafka.Transaction.longest()
 	}
 	r.watch.session.Store(&watched{pump: s.pump, patience: patience,
-		trouble: func(topic string) string { return o.kafka.Memory.Trouble(topic, &o.kafka) },
+		trouble: func(topic string) (string, time.Time) { return o.kafka.Memory.Trouble(topic, &o.kafka) },
 		topic:   stream.NewRouting(cfg.Name, cfg.policies(), o.kafka).TopicOf})
 	return s, nil
 }

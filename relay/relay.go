@@ -80,6 +80,9 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 func (r *Relay) Stats() Stats {
 	now, health := r.counts.stats(), r.Health()
 	now.State, now.Waiting = health.State, health.Waiting
+	if session := r.watch.session.Load(); session != nil {
+		_, now.Throttled = session.trouble("")
+	}
 	return now
 }
 

@@ -45,6 +45,7 @@ type Stats struct {
 	QueueBytes int           // read and not handed to the producer
 	Confirmed  uint64        // the durable checkpoint, as bytes of log
 	Ended      uint64        // the position up to which everything has ended, as bytes of log
+	Throttled  time.Time     // until when a broker takes nothing, because a quota is used up; zero: none has asked
 	Snapshot   time.Time     // when the published snapshot was taken; zero before the first
 
 	ParkedAggregates int            // whose events wait behind a dead letter

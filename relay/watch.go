@@ -36,7 +36,7 @@ type watched struct {
 	pump     *stream.Pump
 	patience time.Duration                                      // with Kafka
 	topic    func(namespace, aggregateType, kind string) string // of the watching goroutine
-	trouble  func(topic string) string                          // that Kafka has with it
+	trouble  func(topic string) (string, time.Time)             // that Kafka has with it, and until when it throttles
 }
 
 // run says in the log what waits, until ctx ends.

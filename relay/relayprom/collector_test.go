@@ -52,6 +52,7 @@ func TestMetricsShowLagPublishedAndConfirmed(t *testing.T) {
 		`onceward_confirmed_position_bytes{relay="orders"} 16`,
 		`onceward_ended_position_bytes{relay="orders"} 32`,
 		`onceward_queue_bytes{relay="orders"} 77`,
+		`onceward_kafka_throttle_seconds{relay="orders"} 0`,
 		`onceward_route_held{relay="orders",route="shop.order"} 1`,
 		`onceward_held_events{relay="orders",route="shop.order"} 3`,
 		`onceward_slot_retained_bytes{relay="orders"} 5`,
@@ -77,6 +78,8 @@ func TestMetricsShowLagPublishedAndConfirmed(t *testing.T) {
 	require.NotContains(t, body, "onceward_partitions_ahead_seconds", "nobody has counted yet")
 	stats.PartitionsAhead = 14
 	require.Contains(t, scraped(t, c), `onceward_partitions_ahead_seconds{relay="orders"} 1.2096e+06`)
+	stats.Throttled = time.Now().Add(time.Hour)
+	require.Regexp(t, `onceward_kafka_throttle_seconds{relay="orders"} 3(600|5\d\d)(\.\d+)?\n`, scraped(t, c))
 	stats.State = relay.StateStandby
 	require.NotContains(t, scraped(t, c), "onceward_partitions_ahead_seconds", "who has the slot now counts them")
 }

@@ -8,7 +8,7 @@ type descs struct {
 	letters, controls                                                                       *prometheus.Desc
 	sessions, rewinds, checkpoints, checkpointsLost, transactions, topicsRemade, logDropped *prometheus.Desc
 	delay, commit, requests                                                                 *prometheus.Desc
-	lag, inFlight, queue, confirmed, ended, snapshot                                        *prometheus.Desc
+	lag, inFlight, queue, throttle, confirmed, ended, snapshot                              *prometheus.Desc
 	parkedAggregates, held, heldEvents                                                      *prometheus.Desc
 	retained, slotLag, safe, oldest, walStatus                                              *prometheus.Desc
 	ahead, leaves                                                                           *prometheus.Desc
@@ -49,6 +49,7 @@ func newDescs(relay string) (d descs) {
 	d.lag = desc("lag_seconds", "Age of the oldest transaction that was read, whole or in part, and has not ended; 0 when there is none.")
 	d.inFlight = desc("events_in_flight", "Events read since the first that is not acknowledged.")
 	d.queue = desc("queue_bytes", "Bytes read from the log and not handed to the producer.")
+	d.throttle = desc("kafka_throttle_seconds", "Time for which a broker takes nothing more, because a quota of the relay's client id or user is used up; 0 when none throttles.")
 	d.confirmed = desc("confirmed_position_bytes", "The durable checkpoint, as bytes of log.")
 	d.ended = desc("ended_position_bytes", "The position up to which everything has ended, as bytes of log.")
 	d.snapshot = desc("published_snapshot_timestamp_seconds", "When the published snapshot was taken, in Unix seconds; 0 before the first.")

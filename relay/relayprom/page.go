@@ -72,6 +72,7 @@ func (p page) showPosition(s relay.Stats) {
 	p.gauge(p.lag, s.Lag.Seconds())
 	p.gauge(p.inFlight, float64(s.InFlight))
 	p.gauge(p.queue, float64(s.QueueBytes))
+	p.gauge(p.throttle, max(0, time.Until(s.Throttled).Seconds()))
 	p.gauge(p.confirmed, float64(s.Confirmed))
 	p.gauge(p.ended, float64(s.Ended))
 	taken := 0.0

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -33,6 +32,8 @@ type Config struct {
 	// Down is closed when the network is cut: connections fail from then on, and
 	// nothing more is sent.
 	Down <-chan struct{}
+	// Throttle is where it stands what brokers ask for. Others may read it.
+	Throttle *Throttle
 	// Hurried reports whether somebody waits for records to end.
 	Hurried func() bool
 	// Acked takes records of one partition back, in order, that every in-sync
@@ -74,8 +75,6 @@ type Loop struct {
 	asked   bool        // leaders
 	asking  []*lane     // to join
 	tasks   sync.WaitGroup
-
-	throttled atomic.Pointer[time.Time]
 }
 
 // joined is what became of adding partitions to a transaction.
@@ -96,6 +95,7 @@ func New(c Config) *Loop {
 		answers: make(chan answer), joins: make(chan joined, 1),
 	}
 	l.hire = l.start
+	c.Throttle.until.Store(nil) // it was asked for on connections that are no more
 	return l
 }
 
@@ -118,15 +118,6 @@ func (l *Loop) Become(p Producer) { l.intake.become(p) }
 
 // Nudge has the loop look at what has come, when somebody has begun to wait.
 func (l *Loop) Nudge() { l.intake.nudge() }
-
-// Throttled returns until when a broker has asked for a pause, the latest of all; zero when none has. Safe for
-// concurrent use.
-func (l *Loop) Throttled() time.Time {
-	if until := l.throttled.Load(); until != nil {
-		return *until
-	}
-	return time.Time{}
-}
 
 // Joined says that what was asked for by Join is done, or why not, and the topic of
 // the partition that is to blame.
@@ -227,10 +218,7 @@ func (l *Loop) settle(a answer) {
 		l.dismiss(a.courier)
 		close(a.courier.requests)
 	}
-	if a.throttled.After(l.Throttled()) {
-		until := a.throttled
-		l.throttled.Store(&until)
-	}
+	l.config.Throttle.ask(a.throttled)
 	for _, lane := range a.lanes {
 		switch v, cause := judgeAnswer(a, lane); v {
 		case verdictAcked:

@@ -127,16 +127,18 @@ func (o Owed) Overdue(now time.Time, patience time.Duration) bool {
 }
 
 // Detail says what it is, by brokers and topic, and what trouble they have with that: what they answer meanwhile, and
-// what to do about it.
-func (o Owed) Detail(brokers []string, topic func(*outbox.Row) string, trouble func(topic string) string) string {
-	if o.row == nil {
-		return fmt.Sprintf("brokers %v have not answered: %s", brokers, o.call)
+// what to do about it. A call is of no topic.
+func (o Owed) Detail(brokers []string, topic func(*outbox.Row) string,
+	trouble func(topic string) (string, time.Time)) string {
+	name, detail := "", fmt.Sprintf("brokers %v have not answered: %s", brokers, o.call)
+	if o.row != nil {
+		name = topic(o.row)
+		detail = fmt.Sprintf("brokers %v have not acknowledged the oldest event, %s:%s for topic %s", brokers, o.row.Namespace, o.row.ID, name)
 	}
-	name, answer := topic(o.row), ""
-	if why := trouble(name); why != "" {
-		answer = "; they answer: " + why
+	if why, _ := trouble(name); why != "" {
+		detail += "; they answer: " + why
 	}
-	return fmt.Sprintf("brokers %v have not acknowledged the oldest event, %s:%s for topic %s%s", brokers, o.row.Namespace, o.row.ID, name, answer)
+	return detail
 }
 
 // hand hands an event over, watched. The letters of a retry have no tags of their own:

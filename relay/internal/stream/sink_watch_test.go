@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,7 +31,7 @@ func TestSinkWatchKnowsTheOldestThatIsOwed(t *testing.T) {
 		require.Equal(t, 3, o.Events)
 		topic := func(*outbox.Row) string { return "shop.order" }
 		require.True(t, o.Overdue(time.Now(), patience))
-		detail := o.Detail([]string{"k:9092"}, topic, func(topic string) string { return "trouble with " + topic })
+		detail := o.Detail([]string{"k:9092"}, topic, func(topic string) (string, time.Time) { return "trouble with " + topic, time.Time{} })
 		require.Contains(t, detail, "shop:00000000-")
 		require.Contains(t, detail, "topic shop.order; they answer: trouble with shop.order")
 		require.Contains(t, detail, "k:9092")
@@ -95,7 +96,10 @@ func TestSinkWatchSeesACallThatDoesNotReturn(t *testing.T) {
 		o := w.look()
 		require.Equal(t, began, o.Since)
 		require.True(t, o.Overdue(time.Now(), patience))
-		require.Contains(t, o.Detail(nil, nil, nil), "a transaction is to be committed")
+		require.Equal(t, "brokers [k:9092] have not answered: a transaction is to be committed; they answer: a quota of \"\"",
+			o.Detail([]string{"k:9092"}, nil, func(topic string) (string, time.Time) { return fmt.Sprintf("a quota of %q", topic), time.Now() }))
+		none := func(string) (string, time.Time) { return "", time.Time{} }
+		require.Equal(t, "brokers [] have not answered: a transaction is to be committed", o.Detail(nil, nil, none))
 		cancel()
 		synctest.Wait()
 		require.Zero(t, w.look().Since)
