@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -138,14 +139,18 @@ func TestTheRelayHasNoTimeLimitOfTheDatabase(t *testing.T) {
 }
 
 // TestExactlyOnceUnderAQuota: what Kafka lets in slowly is committed in transactions that end in time. One of all
-// that waits would be aborted by its coordinator, and so in every session after that.
+// that waits would be aborted by its coordinator, and so in every session after that. Where Kafka makes the relay wait
+// for long, it says why, and a restart ends the wait once the quota is raised.
 func TestExactlyOnceUnderAQuota(t *testing.T) {
 	t.Parallel()
 	w := newEnvironment(t, "18")
 	const rate, events, bytes = 50_000, 1500, 1000
-	require.NoError(t, w.admin.AlterClientQuotas([]sarama.QuotaEntityComponent{{
-		EntityType: sarama.QuotaEntityClientID, MatchType: sarama.QuotaMatchExact, Name: "onceward-" + w.name,
-	}}, sarama.ClientQuotasOp{Key: "producer_byte_rate", Value: rate}, false))
+	quota := func(rate float64) {
+		require.NoError(t, w.admin.AlterClientQuotas([]sarama.QuotaEntityComponent{{
+			EntityType: sarama.QuotaEntityClientID, MatchType: sarama.QuotaMatchExact, Name: "onceward-" + w.name,
+		}}, sarama.ClientQuotasOp{Key: "producer_byte_rate", Value: rate}, false))
+	}
+	quota(rate)
 	w.prepareTables()
 	r := w.newRelay(w.config(`admin: {listen: "off"}`), "").inMode("exactly-once")
 	r.env = append(r.env, "ONCEWARD_KAFKA_COMPRESSION=none", "ONCEWARD_KAFKA_TRANSACTION_TIMEOUT=10s")
@@ -154,5 +159,16 @@ func TestExactlyOnceUnderAQuota(t *testing.T) {
 	require.NoError(t, bulk(t.Context(), w, 0, events, bytes))
 	eventually(t, "all is in Kafka", 2*time.Minute, func() bool { return len(w.committed(w.topic())) >= events })
 	require.Equal(t, 1, sessions(r))
+
+	quota(rate / 100)
+	require.NoError(t, bulk(t.Context(), w, events, events, bytes))
+	eventually(t, "the relay says what it waits for", time.Minute, func() bool {
+		waits := scalar[string](w, `SELECT COALESCE(string_agg(waits::text, ' '), '') FROM onceward.relay_health`)
+		return strings.Contains(waits, "a quota is used up (producer_byte_rate or request_percentage of client id onceward-"+w.name+" ")
+	})
+	quota(rate * 100)
+	r.kill()
+	r.start()
+	eventually(t, "a new connection does not wait", time.Minute, func() bool { return len(w.committed(w.topic())) >= 2*events })
 	r.stop()
 }

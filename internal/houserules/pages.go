@@ -108,7 +108,7 @@ func place(page, text string, offset int) string {
 // programs are what a page may call: ours, make and go, whose calls are checked, and those
 // of others, whose are not: a test that did would have to know what they take.
 const programs = "outboxctl relay bin/outboxctl bin/relay make go " +
-	"cat cd echo git head kafka-acls.sh kafka-topics.sh kill man pip psql python rm sed tr"
+	"cat cd echo git head kafka-acls.sh kafka-configs.sh kafka-topics.sh kill man pip psql python rm sed tr"
 
 // stubbed runs the texts that follow their texts, each in a shell of its own, in which
 // the programs only say with what they were called. Folders are made, for what is written
