@@ -225,7 +225,7 @@ func (l *letter) row(group string) (consumerdb.PutDeadLetterParams, error) {
 		RecordValue:     l.record.Value,
 		RecordHeaders:   string(headers),
 		Reason:          string(l.reason),
-		Error:           consumerdb.ErrorText(l.cause),
+		Error:           consumerdb.Reason(l.cause),
 		Attempts:        l.attempts,
 		State:           stateOpen,
 		UnreadableUntil: l.until,

@@ -175,14 +175,13 @@ func (e *effect[R]) do(ctx context.Context) (r Receipt[R], err error) {
 			return err
 		}
 		result, err := json.Marshal(r.Result)
-		switch {
-		case err != nil:
+		if err != nil {
 			return fmt.Errorf("encode the result for duplicates: %w", err)
 		}
-		switch err := transaction.OwnRole(ctx, tx); {
-		case err != nil:
+		if err := transaction.OwnRole(ctx, tx); err != nil {
 			return err
-		case e.run == nil:
+		}
+		if e.run == nil {
 			return claimant{p, statement.On(tx)}.complete(ctx, it.ev, result, it.claim.ids)
 		}
 		return statement.On(tx).ResultOfEffect(ctx,

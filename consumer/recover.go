@@ -51,7 +51,8 @@ type openEvent consumerdb.TakeOpenEventRow
 func (o openEvent) recover(ctx context.Context, r *Router) (ended bool, err error) {
 	ev, err := decodeEvent(o.Event)
 	if err != nil {
-		return false, o.stuck(ctx, r.processor, consumerdb.MarkEffectsStuckParams{Whole: true, Why: consumerdb.ErrorText(err)})
+		return false, o.stuck(ctx, r.processor, consumerdb.MarkEffectsStuckParams{Whole: true,
+			Why: consumerdb.Reason(err)})
 	}
 	// Its letter waits no more, else the event were not taken, and was not settled, which ends it: it was discarded.
 	if ev.redriven {
@@ -60,7 +61,8 @@ func (o openEvent) recover(ctx context.Context, r *Router) (ended bool, err erro
 	outcome, err := r.Handle(ctx, ev)
 	switch {
 	case errors.Is(err, ErrFenceStale):
-		return false, o.stuck(ctx, r.processor, consumerdb.MarkEffectsStuckParams{Stale: true, Why: consumerdb.ErrorText(err)})
+		return false, o.stuck(ctx, r.processor, consumerdb.MarkEffectsStuckParams{Stale: true,
+			Why: consumerdb.Reason(err)})
 	case err != nil:
 		return false, err
 	case outcome == DeadLettered:

@@ -275,7 +275,7 @@ func (d redriver) reopenIn(ctx context.Context, l *requested, cause error) (bool
 		}
 	}
 	n, err := consumerdb.New(tx).ReopenLetter(ctx, consumerdb.ReopenLetterParams{
-		Error: consumerdb.ErrorText(cause), Tried: tried, Crashed: crash != nil,
+		Error: consumerdb.Reason(cause), Tried: tried, Crashed: crash != nil,
 		Mismatch:      handler == nil && errors.As(cause, &mismatch),
 		ConsumerGroup: d.processor.group, Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
 		Was: l.State, Generation: l.Generation,

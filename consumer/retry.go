@@ -85,7 +85,7 @@ func (a *attempts) failure(ctx context.Context, tx pgx.Tx, it *item, cause error
 		keep = min(keep, 2*a.windows.windowOf(it.ev.Type))
 	}
 	times, err = consumerdb.New(tx).CountAttempt(ctx, consumerdb.CountAttemptParams{
-		EventID: it.tries, ConsumerGroup: a.group, LastError: consumerdb.ErrorText(cause), Keep: consumerdb.Interval(keep),
+		EventID: it.tries, ConsumerGroup: a.group, LastError: consumerdb.Reason(cause), Keep: consumerdb.Interval(keep),
 	})
 	if err != nil {
 		return 0, false, fmt.Errorf("count attempt: %w", err)

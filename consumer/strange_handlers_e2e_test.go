@@ -80,13 +80,12 @@ func TestAnEffectWithAnotherContext(t *testing.T) {
 	e := newEnv(t, nil)
 	p := must(consumer.New(t.Context(), consumer.Config{Group: "billing", DB: e.db}))
 	r, made, wrong := consumer.NewRouter(p), map[string]int{}, true
-	r.Func("Paid", func(ctx context.Context, ev consumer.Event) error {
+	r.Func("Paid", func(ctx context.Context, ev consumer.Event) error { //nolint:contextcheck // that is the test
 		for _, name := range []string{"charge", "mail"} {
-			of := context.WithoutCancel(ctx)
 			if wrong {
-				of = t.Context()
+				ctx = t.Context()
 			}
-			_, err := consumer.Fence(of, p, ev, consumer.Effect[int]{Name: name, Do: func(context.Context, consumer.Call) (int, error) {
+			_, err := consumer.Fence(context.WithoutCancel(ctx), p, ev, consumer.Effect[int]{Name: name, Do: func(context.Context, consumer.Call) (int, error) {
 				made[name]++
 				return 1, nil
 			}})

@@ -59,7 +59,8 @@ func (r *runner) send(ctx context.Context, m *mailer, letters []consumer.Letter)
 	var refused []error
 	for _, l := range letters {
 		err = m.produce(ctx, deadRecord(r.cfg.DeadLetterTopic, r.handler.Group(), l))
-		if errors.Is(err, sarama.ErrMessageSizeTooLarge) || errors.Is(err, sarama.ErrInvalidRecord) || errors.Is(err, sarama.ErrPolicyViolation) {
+		if errors.Is(err, sarama.ErrMessageSizeTooLarge) || errors.Is(err, sarama.ErrInvalidRecord) ||
+			errors.Is(err, sarama.ErrPolicyViolation) {
 			refused, err = append(refused, fmt.Errorf("%s: %w", l.Record.Source, err)), nil
 			continue
 		}

@@ -40,7 +40,7 @@ func Micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond 
 // IsText reports whether a text column can hold s.
 func IsText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
-// ErrorText is the error in a form that a text column can hold.
-func ErrorText(err error) string {
+// Reason is the error in a form that a text column can hold.
+func Reason(err error) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
 }
