@@ -145,10 +145,16 @@ func readOn(t *testing.T, w *environment, load *writers) {
 // caughtUp waits until the checkpoint has passed the last commit.
 func caughtUp(t *testing.T, w *environment, r *relayProcess) {
 	t.Helper()
+	caughtUpWithin(t, w, r, 2*time.Minute)
+}
+
+// caughtUpWithin is the same behind what takes a server long to decode.
+func caughtUpWithin(t *testing.T, w *environment, r *relayProcess, limit time.Duration) {
+	t.Helper()
 	last := scalar[string](w, `SELECT pg_current_wal_insert_lsn()::text`)
 	writeOne(t, w) // moves the checkpoint past everything before it
 	ended := false
-	eventually(t, "the relay catches up", 2*time.Minute, func() bool {
+	eventually(t, "the relay catches up", limit, func() bool {
 		select {
 		case <-r.process.Done():
 			ended = true
