@@ -80,6 +80,26 @@ func (e *Event) Record() Record {
 	return rec
 }
 
+// end writes the letter of an item, and of one that was redriven what became of it.
+func (ls *letters) end(ctx context.Context, tx pgx.Tx, it *item) error {
+	if it.end.letter != nil {
+		switch written, err := ls.keep(ctx, tx, it.end.letter, it.end.dead); {
+		case err != nil:
+			return err
+		case !written:
+			it.end.letter = nil // it is there, and was announced
+		default:
+			if err := ls.fits(ctx, tx, it); err != nil {
+				return err
+			}
+		}
+	}
+	if it.redrive != nil {
+		return ls.settle(ctx, tx, it.redrive)
+	}
+	return nil
+}
+
 // keep writes the letter. One that is there already, from an earlier delivery, at its
 // place or aside, is left as it is, unless the event was given up again and it is
 // decided, or knows no event. A decided

@@ -149,37 +149,22 @@ func (s *steps) ended(ctx context.Context, tx pgx.Tx, items []*item, cause error
 // write writes what the transaction makes of the items. It is the one place that
 // writes endings.
 func (s *steps) write(ctx context.Context, tx pgx.Tx, items []*item) error {
-	if slices.ContainsFunc(items, (*item).writes) {
-		if err := transaction.OwnRole(ctx, tx); err != nil { // a handler may have set another
-			return err
-		}
+	if !slices.ContainsFunc(items, (*item).writes) {
+		return nil
 	}
-	for _, it := range items {
-		if it.end.dead {
-			if err := s.dead(ctx, tx, it); err != nil {
-				return err
-			}
-		}
-		if it.end.letter != nil {
-			written, err := s.processor.letters.keep(ctx, tx, it.end.letter, it.end.dead)
-			switch {
-			case err != nil:
-				return err
-			case !written:
-				it.end.letter = nil // it is there, and was announced
-			default:
-				if err := s.processor.letters.fits(ctx, tx, it); err != nil {
+	return transaction.InOwnRole(ctx, tx, func() error {
+		for _, it := range items {
+			if it.end.dead {
+				if err := s.dead(ctx, tx, it); err != nil {
 					return err
 				}
 			}
-		}
-		if it.redrive != nil {
-			if err := s.processor.letters.settle(ctx, tx, it.redrive); err != nil {
+			if err := s.processor.letters.end(ctx, tx, it); err != nil {
 				return err
 			}
 		}
-	}
-	return claimant{s.processor, statement.On(tx)}.remember(ctx, items)
+		return claimant{s.processor, statement.On(tx)}.remember(ctx, items)
+	})
 }
 
 // dead has the claims of an item say so. What says the same later has all attempts.

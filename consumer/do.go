@@ -80,10 +80,10 @@ func notApplied(c Claim) error {
 // Within a handler of [Router.Func] or [Handle] it is an effect of the event,
 // named "do": see [DoNamed].
 //
-// fn keeps the rules of a [TxHandler]. The error matches [ErrInProgress] while
-// another delivery holds the claim, [ErrNotApplied] when the event lies outside
-// its window or was given up, and is a [*MismatchError] when the key is taken by
-// an event with other content; otherwise as [Router.Handle].
+// fn keeps the rules of a [TxHandler], and sets a role that it has changed back: its result is
+// written behind it. The error matches [ErrInProgress] while another delivery holds the claim,
+// [ErrNotApplied] when the event lies outside its window or was given up, and is a [*MismatchError]
+// when the key is taken by an event with other content; otherwise as [Router.Handle].
 func Do[R any](ctx context.Context, p *Processor, ev Event,
 	fn func(ctx context.Context, tx pgx.Tx) (R, error)) (Receipt[R], error) {
 	return DoNamed(ctx, p, ev, "do", fn)
@@ -168,20 +168,17 @@ func (e *effect[R]) do(ctx context.Context) (r Receipt[R], err error) {
 	r = Receipt[R]{Outcome: it.claim.Outcome, AppliedAt: it.claim.AppliedAt, Late: it.claim.Late,
 		Unprotected: it.claim.Unprotected}
 	if !it.fresh() {
-		return r, errors.Join(notApplied(it.claim), decodeResult(it.claim.Result, &r.Result), commit(ctx, tx))
+		return r, errors.Join(notApplied(it.claim), consumerdb.Decode(it.claim.Result, &r.Result), commit(ctx, tx))
 	}
 	handler := func(ctx context.Context, tx pgx.Tx, _ Event) (err error) {
 		if r.Result, err = e.fn(ctx, tx); err != nil {
 			return err
 		}
 		result, err := json.Marshal(r.Result)
-		if err != nil {
+		switch {
+		case err != nil:
 			return fmt.Errorf("encode the result for duplicates: %w", err)
-		}
-		if err := transaction.OwnRole(ctx, tx); err != nil {
-			return err
-		}
-		if e.run == nil {
+		case e.run == nil:
 			return claimant{p, statement.On(tx)}.complete(ctx, it.ev, result, it.claim.ids)
 		}
 		return statement.On(tx).ResultOfEffect(ctx,
@@ -192,15 +189,4 @@ func (e *effect[R]) do(ctx context.Context) (r Receipt[R], err error) {
 		return r, err
 	}
 	return r, commit(ctx, tx)
-}
-
-// decodeResult reads a stored result; none was stored by [Router.Tx].
-func decodeResult(stored []byte, result any) error {
-	if stored == nil {
-		return nil
-	}
-	if err := json.Unmarshal(stored, result); err != nil {
-		return fmt.Errorf("decode the result of the first time, which another version of this program may have written: %w", err)
-	}
-	return nil
 }

@@ -143,7 +143,7 @@ func runFence[R any](ctx context.Context, p *Processor, ev Event, run *running, 
 		return r, err
 	}
 	if !l.item.fresh() {
-		return r, errors.Join(notApplied(c), decodeResult(c.Result, &r.Result))
+		return r, errors.Join(notApplied(c), consumerdb.Decode(c.Result, &r.Result))
 	}
 	attempt, stop := l.Keep(ctx)
 	defer stop() // also when Do ends its goroutine

@@ -28,8 +28,7 @@ var (
 	ErrNoEffect = errors.New("the handler called neither Fence nor Do; return consumer.ErrNothingToDo when that is what the event asks for")
 	// ErrEffectTwice: one delivery made two effects of one name, which are one.
 	ErrEffectTwice = fence.ErrTwice
-	// ErrContext: Fence or Do was called for an event whose FuncHandler runs, with a
-	// context that is not of that handler.
+	// ErrContext: Fence or Do, of an event whose FuncHandler runs, had another context.
 	ErrContext = errors.New("Fence and Do of an event whose handler runs need the context of that handler, or one made of it, as context.WithoutCancel does")
 	// ErrInTx: Fence or Do was called within a transaction that has claimed its
 	// event: it would wait for itself. Or within a handler whose events leave no claim, and
@@ -148,10 +147,7 @@ func (m *member) within(ctx context.Context, ev Event, name string) (*running, e
 	run, ok := ctx.Value(deliveryKey{}).(*running)
 	switch {
 	case !ok:
-		if _, there := m.handling.Load(ev.Key); there { // the effect would be taken for the event
-			return nil, ErrContext
-		}
-		return nil, nil //nolint:nilnil // none is an answer
+		return nil, m.amid(ev, name)
 	case run.member.group != m.group:
 		return nil, nil //nolint:nilnil // none is an answer
 	case run.inTx:
@@ -162,6 +158,22 @@ func (m *member) within(ctx context.Context, ev Event, name string) (*running, e
 		return nil, nil //nolint:nilnil // as above
 	}
 	return run, run.effects.Begin(name)
+}
+
+// amid refuses an effect with the context of no delivery, of an event whose handler runs: it would be taken for that.
+func (m *member) amid(ev Event, name string) error {
+	v, _ := m.handling.Load(ev.Key)
+	run, there := v.(*running)
+	if !there {
+		return nil
+	}
+	if run.inTx {
+		return ErrInTx
+	}
+	if err := run.effects.Begin(name); err != nil {
+		return err
+	}
+	return run.finish(name, ErrContext)
 }
 
 // finish leaves what became of an effect, and returns it.

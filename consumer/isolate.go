@@ -20,8 +20,7 @@ const maxSavepoints = 50
 // held are the aggregates behind whose events, which are not finished, later ones are not tried.
 type held map[string]bool
 
-// back reports whether an event is not to be tried, because it has failed, or is held back. One that has an outcome
-// keeps it.
+// back reports whether an event is not to be tried, because it has failed, or is held back. One with an outcome is not.
 func (h held) back(it *item) bool {
 	if it.delivery.Outcome == 0 && it.delivery.Err == nil && h[it.ev.AggregateID] {
 		it.delivery.Err = ErrHeldBack

@@ -26,7 +26,7 @@ func supported(version int, encoding string) error {
 		return fmt.Errorf("%w: it is PostgreSQL %d, and %d is the oldest that will do; upgrade it, or take another database; nothing was changed",
 			ErrOldServer, version/10000, pgconf.OldestServer/10000)
 	case encoding != "UTF8":
-		return fmt.Errorf("%w: it is %s, which lacks characters that events have; take a database with ENCODING 'UTF8'; nothing was changed",
+		return fmt.Errorf("%w: it is %s, which cannot hold every text of events; take a database with ENCODING 'UTF8'; nothing was changed",
 			ErrEncoding, encoding)
 	}
 	return nil

@@ -3,6 +3,8 @@ package consumerdb
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -43,4 +45,15 @@ func IsText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune
 // Reason is the error in a form that a text column can hold.
 func Reason(err error) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// Decode reads a result that was stored for duplicates; a handler with a transaction has stored none.
+func Decode(stored []byte, result any) error {
+	if stored == nil {
+		return nil
+	}
+	if err := json.Unmarshal(stored, result); err != nil {
+		return fmt.Errorf("decode the result of the first time, which another version of this program may have written: %w", err)
+	}
+	return nil
 }

@@ -115,7 +115,7 @@ func (m *maintenance) advance(ctx context.Context, l *leaf) (partition.Report, e
 	switch {
 	case l.Pending && !l.closed:
 		return l.Report(LeafDetaching, "somebody began to detach it while it was open, so that rows inserted meanwhile were not published: "+
-			"run %[1]s; ALTER TABLE %[2]s DETACH PARTITION %[3]s FINALIZE, which waits for who reads it%[5]s, compare it with the topic, and where that lacks some, "+
+			"run %[1]s; ALTER TABLE %[2]s DETACH PARTITION %[3]s FINALIZE, which waits for who reads it%[5]s and for transactions that are older, compare it with the topic, and where that lacks some, "+
 			"ATTACH it again and run outboxctl partitions adopt %[4]s --reason \"…\"", partition.Bounded, outboxTable, l.table(), l.Name, l.holders).ToMend(), nil
 	case l.leaving() && !l.ours:
 		return l.foreign(), nil
@@ -195,7 +195,7 @@ func (l *leaf) leaving() bool { return l.Pending || !l.Attached }
 func (l *leaf) again() string {
 	waits := ""
 	if l.Pending {
-		waits = " and which waits for who reads it" + l.holders
+		waits = " and which waits for who reads it" + l.holders + " and for transactions that are older"
 	}
 	return fmt.Sprintf("attach it again (%s), which the relay takes for PARTITION_FILLED%s, and run outboxctl partitions adopt %s --reason \"…\": "+
 		"all of its rows are published once more", strings.Join(l.Reattach(outboxTable), "; "), waits, l.Name)

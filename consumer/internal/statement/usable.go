@@ -23,7 +23,7 @@ func Usable(ctx context.Context, db *pgxpool.Pool, found consumerdb.ConsumerTabl
 		pgx.Identifier{conn.User}.Sanitize(), pgx.Identifier{found.Database}.Sanitize())
 	switch {
 	case found.ServerEncoding != "UTF8":
-		return fmt.Errorf("config: DB is the database %s, which is encoded in %s: an event, or why it failed, whose text that lacks could neither be "+
+		return fmt.Errorf("config: DB is the database %s, which is encoded in %s and cannot hold every text: an event, or why it failed, could neither be "+
 			"applied nor become a dead letter; take a database with ENCODING 'UTF8'", found.Database, found.ServerEncoding)
 	case conn.RuntimeParams["client_encoding"] != "" && found.ClientEncoding != "UTF8":
 		return fmt.Errorf("config: DB's DSN has client_encoding=%s, and pgx writes UTF8: text would become another: put client_encoding=UTF8 there",

@@ -197,17 +197,11 @@ var passing = []string{states.Pending, states.Waiting, states.NotFound}
 // readProducer reads everything that the producer's database knows, from one
 // snapshot: the row and the account of it belong together.
 func (r *Life) readProducer(ctx context.Context, db *operator.Database, key operator.Name) error {
-	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly},
+	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly},
 		func(tx pgx.Tx) error {
 			q := outboxdb.New(tx)
 			if err := r.readRow(ctx, q, key); err != nil {
 				return err
-			}
-			var err error
-			if r.Row == nil {
-				if r.detached, err = detachedDay(ctx, tx, key.Time()); err != nil {
-					return err
-				}
 			}
 			replays, err := q.ReplaysOfEvent(ctx, key.ID)
 			if err != nil {
@@ -228,6 +222,10 @@ func (r *Life) readProducer(ctx context.Context, db *operator.Database, key oper
 			}
 			return r.readLetters(ctx, q, key, ids)
 		})
+	if err == nil && r.Row == nil {
+		r.detached = detachedDay(ctx, db, key.Time())
+	}
+	return err
 }
 
 // Narrow leaves what one relay says.
@@ -280,16 +278,23 @@ func (r *Life) readRow(ctx context.Context, q *outboxdb.Queries, key operator.Na
 }
 
 // detachedDay finds the partition of an instant where it is in the outbox no more, or is
-// leaving it: nobody sees its rows. Nil: there is none.
-func detachedDay(ctx context.Context, tx pgx.Tx, at time.Time) (*partition.Leaf, error) {
-	leaves, err := partition.Leaves(ctx, tx, partition.Outbox)
-	i := slices.IndexFunc(leaves, func(l partition.Leaf) bool {
-		return (l.Pending || !l.Attached && l.Alike) && !at.Before(l.From()) && at.Before(l.To())
+// leaving it: nobody sees its rows. Nil: there is none, or it could not be looked for, as
+// beside a DETACH that waits.
+func detachedDay(ctx context.Context, db *operator.Database, at time.Time) (found *partition.Leaf) {
+	_ = pgx.BeginTxFunc(ctx, db, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '1s'"); err != nil {
+			return err
+		}
+		leaves, err := partition.Leaves(ctx, tx, partition.Outbox)
+		i := slices.IndexFunc(leaves, func(l partition.Leaf) bool {
+			return (l.Pending || !l.Attached && l.Alike) && !at.Before(l.From()) && at.Before(l.To())
+		})
+		if i >= 0 {
+			found = &leaves[i]
+		}
+		return err
 	})
-	if err = operator.OthersThan(err, partition.ErrDefault); err != nil || i < 0 {
-		return nil, err
-	}
-	return &leaves[i], nil
+	return found
 }
 
 // readPaused reads which routes are paused of a relay for whose route the event waits. Which

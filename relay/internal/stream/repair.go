@@ -291,7 +291,8 @@ func (r *gapRows) fetch(ctx context.Context) (err error) {
 
 // read returns as many of the fetched as fit; those that are gone are left out.
 func (r *gapRows) read(ctx context.Context) ([]*outbox.Row, error) {
-	ids := make([]uuid.UUID, min(len(r.ahead), outboxdb.Ask(r.page, repairRows)))
+	asked := outboxdb.Ask(r.page, repairRows)
+	ids := make([]uuid.UUID, min(len(r.ahead), asked))
 	for i := range ids {
 		ids[i] = r.ahead[i].ID
 	}
@@ -299,7 +300,9 @@ func (r *gapRows) read(ctx context.Context) ([]*outbox.Row, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the events of a gap: %w", err)
 	}
-	r.page = len(rows)
+	if len(ids) == asked || len(rows) < len(ids) { // else more might have fitted
+		r.page = len(rows)
+	}
 	page := make([]*outbox.Row, 0, len(rows))
 	for i := range rows {
 		page = append(page, newRow(&rows[i]))
