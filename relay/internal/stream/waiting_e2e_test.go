@@ -324,15 +324,15 @@ func fencedWaiting(b *tables) {
 // largeHeaders: a page of what waits, or of a gap, does not read the headers of all that may follow.
 func largeHeaders(b *tables) {
 	t, ctx := b.T, b.T.Context()
-	const rows = 60
+	const rows = 150
 	s, w := b.waits(ledger.Checkpoint{}), orders()
 	var items []heldItem
 	for n := range rows {
 		row := b.enqueued()
-		b.Exec(`UPDATE onceward.outbox SET headers = jsonb_build_object('h', (SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 12000))) WHERE id = $1`, row.ID)
 		items = append(items, heldRow(w, uint32(n), row))
 	}
 	require.NoError(t, s.write(ctx, items))
+	b.Exec(`UPDATE onceward.outbox SET headers = jsonb_build_object('h', (SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 12000)))`)
 	b.Exec("VACUUM ANALYZE onceward.outbox")
 	before := b.LargeReads("onceward.outbox")
 	_, err := b.Conn.Exec(ctx, "SELECT sum(octet_length(headers::text)) FROM onceward.outbox")
@@ -348,7 +348,8 @@ func largeHeaders(b *tables) {
 		from.Ordinal++
 	}
 	lane := b.LargeReads("onceward.outbox") - before
-	require.Less(t, lane, 6*once, "a lane")
+	t.Logf("a lane: %d blocks, all once: %d", lane, once)
+	require.Less(t, lane, 10*once, "a lane")
 	b.Exec("DELETE FROM onceward.waiting")
 	gap := uuid.Must(uuid.NewV7())
 	require.NoError(t, b.State.Queries.InsertGap(ctx, outboxdb.InsertGapParams{
@@ -365,5 +366,5 @@ func largeHeaders(b *tables) {
 		read += len(page)
 	}
 	require.Equal(t, rows, read)
-	require.Less(t, b.LargeReads("onceward.outbox")-before-lane, 6*once, "a gap")
+	require.Less(t, b.LargeReads("onceward.outbox")-before-lane, 10*once, "a gap")
 }
