@@ -361,7 +361,7 @@ func openLeafPending(o *oldOutbox) {
 	require.Equal(t, LeafDetaching, l.State)
 	require.True(t, l.Wrong)
 	require.Contains(t, l.Why, "while it was open")
-	require.Contains(t, l.Why, fmt.Sprintf("which waits for who reads it (pid %d), compare", reader.Conn().PgConn().PID()))
+	require.Contains(t, l.Why, fmt.Sprintf("which waits for who reads it (pid %d) and for transactions that are older, compare", reader.Conn().PgConn().PID()))
 	require.True(t, o.exists())
 	cure := regexp.MustCompile(`SET .* FINALIZE`).FindString(l.Why)
 	_, err = o.conn.Exec(t.Context(), cure)
