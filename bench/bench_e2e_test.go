@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,6 +42,7 @@ func TestBench(t *testing.T) {
 	var r report.Results
 	require.NoError(t, json.Unmarshal(text, &r))
 	require.Equal(t, lines[len(lines)-1], r.Line())
+	require.True(t, slices.ContainsFunc(r.Setup, func(f report.Fact) bool { return f.Name == "build" && strings.Contains(f.Value, "needs schema") }), r.Setup)
 	for _, run := range r.Runs {
 		require.Positive(t, run.Events, "%s %s", run.Workload, run.Side)
 		if report.Grows(run.Workload) {

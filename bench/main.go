@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/connect"
 	"github.com/onceward/onceward/bench/internal/report"
 	"github.com/onceward/onceward/bench/internal/sink"
+	"github.com/onceward/onceward/internal/process"
 )
 
 func main() {
@@ -96,7 +97,9 @@ func (b *bench) measure(ctx context.Context) (err error) {
 			say("the servers did not end as they ought to: %v", failed) // what was measured is measured
 		}
 	}()
-	b.setup()
+	if err := b.setup(ctx); err != nil {
+		return err
+	}
 	for i, workload := range b.plan.workloads {
 		began := time.Now()
 		if err := b.workload(ctx, workload); err != nil {
@@ -138,14 +141,19 @@ func (b *bench) workload(ctx context.Context, workload string) error {
 }
 
 // setup writes down what is measured.
-func (b *bench) setup() {
+func (b *bench) setup(ctx context.Context) error {
 	p := b.plan
+	build, err := version(ctx, p.relay)
+	if err != nil {
+		return err
+	}
 	kind := "full"
 	if p.quick {
 		kind = "quick"
 	}
 	b.results.Setup = append(b.results.Setup,
 		report.Fact{Name: "run", Value: fmt.Sprintf("%s, %d rounds, sides in turning order", kind, p.rounds)},
+		report.Fact{Name: "build", Value: build},
 		report.Fact{Name: "PostgreSQL", Value: fmt.Sprintf("%d, fsync on", b.servers.postgres.Version())},
 		report.Fact{Name: "Kafka", Value: b.servers.kafkaVersion + ", one broker, 12 partitions, acks=all"},
 		report.Fact{Name: "events", Value: fmt.Sprintf("about %d B each; backlogs of %d, in bulk %d in transactions of %d, mixed %d, large %d, beside hogs %d, at the points of curves %d",
@@ -153,12 +161,26 @@ func (b *bench) setup() {
 			p.events[report.Large], p.events[report.Hogs], p.events[report.Growth])},
 	)
 	if p.again != p.relay {
+		build, err := version(ctx, p.again)
+		if err != nil {
+			return err
+		}
 		b.results.Another = p.again
-		b.results.Setup = append(b.results.Setup, report.Fact{Name: "again", Value: "another build, " + p.again})
+		b.results.Setup = append(b.results.Setup, report.Fact{Name: "again", Value: "another build, " + build})
 	}
 	if b.connect != "" {
 		b.results.Setup = append(b.results.Setup, report.Fact{Name: "Debezium", Value: connect.Debezium + " on Kafka Connect " + connect.Kafka})
 	}
+	return nil
+}
+
+// version is what a build of the relay says of itself.
+func version(ctx context.Context, relay string) (string, error) {
+	said, err := process.Run(ctx, process.Spec{Path: relay, Args: []string{"--version"}})
+	if err != nil {
+		return "", fmt.Errorf("ask the relay for its version: %w", err)
+	}
+	return strings.TrimPrefix(strings.TrimSpace(said), "relay version "), nil
 }
 
 // note says what a reader of the results has to know, at once and in them.

@@ -41,6 +41,7 @@ func Bars() []Bar {
 		{What: "relay CPU, single, µs an event", Measure: figureOf(Single, Idempotent, Own), Most: 9, Steady: true},
 		{What: "relay CPU, bulk, µs an event", Measure: figureOf(Bulk, Idempotent, Own), Most: 7, Steady: true},
 		{What: "relay CPU, single: relay / reader", Measure: ratioIn(Single, Idempotent, Reader, Own), Most: 2.5, Steady: true},
+		{What: "relay CPU, bulk: relay / reader", Measure: ratioIn(Bulk, Idempotent, Reader, Own), Most: 2.5, Steady: true},
 		{What: "beside eight hogs: records a batch", Measure: figureOf(Hogs, Idempotent, Batch), Least: 100, Steady: true},
 		{What: "beside eight hogs: CPU of relay, backend and broker, µs an event", Measure: figureOf(Hogs, Idempotent, Total), Most: 40, Steady: true},
 		{What: "trickle: p50, ms", Measure: figureOf(Trickle, Idempotent, P50), Most: 2.5},
