@@ -171,7 +171,7 @@ func TestABeginningIsOneTransaction(t *testing.T) {
 	log := db.Log()
 	from, to := slices.Index(log, "begin"), slices.Index(log, "commit")
 	require.Equal(t, []string{
-		"LoadRelease", "DeleteWholeBeyond", "LastOrdinal", "MoveWaiting", "RestartRetries", "SettleLetters", "TakeBackLetters", "BeginAnew", "InsertGap", "ListGaps", "SavePublished",
+		"LoadRelease", "DeleteWholeBeyond", "JoinLanes", "LastOrdinal", "MoveWaiting", "RestartRetries", "SettleLetters", "TakeBackLetters", "BeginAnew", "InsertGap", "ListGaps", "SavePublished",
 	}, scripted.Names(log[from+1:to]))
 	require.Contains(t, db.Log("BeginAnew")[0], "BeginAnew 0/C8 1 31 ")
 	require.Contains(t, db.Log("BeginAnew")[0], " 4 ", "the writes of letters that were known")

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,6 +30,7 @@ type watch struct {
 	log     *slog.Logger
 	vitals  *vitals
 	session atomic.Pointer[watched] // that runs; nil: none does
+	looking sync.Mutex              // no look of a session ends behind its end
 }
 
 // watched is a session that runs, for what it waits for without its knowledge.
@@ -59,6 +61,8 @@ func (w *watch) run(ctx context.Context) {
 
 // look reports what the session waits for.
 func (w *watch) look(now time.Time) {
+	w.looking.Lock()
+	defer w.looking.Unlock()
 	session := w.session.Load()
 	if session == nil {
 		return
@@ -78,6 +82,8 @@ func (w *watch) look(now time.Time) {
 
 // over forgets a session that is over.
 func (w *watch) over() {
+	w.looking.Lock()
+	defer w.looking.Unlock()
 	w.session.Store(nil)
 	w.vitals.over()
 }

@@ -53,15 +53,15 @@ func (r *Reach) covers(other Reach) bool {
 // pure; the caller serialises the calls.
 type Ledger struct {
 	*Progress
-	marks   milestones[Reach]
-	reached Reach
-	ends    [Ways]uint64
+	ends [Ways]uint64
 }
 
 // New returns the ledger of a session that starts at a position, where a release and
 // the stream have come as far as at.
 func New(order pglogrepl.LSN, at Reach) *Ledger {
-	return &Ledger{Progress: NewProgress(order), marks: newMilestones(later[Reach]), reached: at}
+	l := &Ledger{Progress: NewProgress(order)}
+	l.reach = at
+	return l
 }
 
 // End records that an item has ended, and how.
@@ -70,30 +70,8 @@ func (l *Ledger) End(tag uint64, how Way) error {
 		return err
 	}
 	l.ends[how]++
-	l.advance()
 	return nil
 }
 
-// Reach returns how far everything has ended, beside the position.
-func (l *Ledger) Reach() Reach { return l.reached }
-
 // Ends returns how many items have ended in each way.
 func (l *Ledger) Ends() [Ways]uint64 { return l.ends }
-
-// Low is the first tag that has not ended.
-func (l *Ledger) Low() uint64 { return l.Events() - l.InFlight() }
-
-// EndedTo records how far the pump has come, all of which has ended.
-func (l *Ledger) EndedTo(at Reach) { l.marks.n, l.reached = 0, at }
-
-// CameTo records how far the pump has come now.
-func (l *Ledger) CameTo(at Reach) {
-	l.marks.push(l.Events(), at)
-	l.advance()
-}
-
-func (l *Ledger) advance() {
-	for l.marks.reached(l.Low()) {
-		l.reached = *l.marks.pop()
-	}
-}

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -17,8 +18,26 @@ type ledgerModel struct {
 	at     Reach        // of the pump
 	end    uint64       // of the last commit
 	events uint32       // of the transaction that is read
+	marker uint64
+	said   []moment // what was said of the stream, one after the other
 	ends   [Ways]uint64
 }
+
+// moment is what is true of the stream once all that was dealt with before has ended.
+type moment struct {
+	dealt    int
+	position uint64
+	marker   uint64
+	at       Reach
+}
+
+// says keeps what the ledger is told now.
+func (m *ledgerModel) says(at Reach) {
+	m.said = append(m.said, moment{len(m.dealt), m.end, m.marker, at})
+}
+
+// came is how far the pump had come when it said so last.
+func (m *ledgerModel) came() Reach { return m.said[len(m.said)-1].at }
 
 // ledgerItem is one item that was dealt with: of the stream, or of the release.
 type ledgerItem struct {
@@ -38,7 +57,19 @@ func (m *ledgerModel) read() {
 func (m *ledgerModel) commit(t *rapid.T) {
 	m.end += 10
 	m.events = 0
+	m.says(m.came())
 	require.NoError(t, m.ledger.Commit(pglogrepl.LSN(m.end), time.Now()))
+}
+
+func (m *ledgerModel) mark() {
+	m.marker++
+	m.says(m.came())
+	m.ledger.Mark(m.marker)
+}
+
+func (m *ledgerModel) cameTo() {
+	m.says(m.at)
+	m.ledger.CameTo(m.at)
 }
 
 func (m *ledgerModel) release() {
@@ -69,7 +100,7 @@ func (m *ledgerModel) finish(t *rapid.T) {
 // it is one moment of the pump: nothing dealt with later has ended by it without
 // all that was dealt with earlier.
 func (m *ledgerModel) check(t *rapid.T) {
-	c := Checkpoint{Order: m.ledger.Position(), Reach: m.ledger.reached}
+	c := Checkpoint{Order: m.ledger.Position(), Reach: m.ledger.reach}
 	covered := func(it ledgerItem) bool {
 		if it.from == (Place{}) {
 			return c.Ended(it.at)
@@ -84,10 +115,14 @@ func (m *ledgerModel) check(t *rapid.T) {
 		}
 	}
 	require.Equal(t, m.ends, m.ledger.ends)
+	now := moment{int(m.ledger.Low()), uint64(m.ledger.Position()), m.ledger.Marked(), m.ledger.reach}
+	require.True(t, slices.ContainsFunc(m.said, func(s moment) bool {
+		return s.dealt <= now.dealt && s.position == now.position && s.marker == now.marker && s.at == now.at
+	}), "position, marker and reach are of one moment: %+v of %+v", now, m.said)
 	if !hole {
-		m.ledger.CameTo(m.at)
-		require.Equal(t, m.at, m.ledger.reached, "nothing is in flight")
-		require.Zero(t, m.ledger.marks.n)
+		m.cameTo()
+		require.Equal(t, m.at, m.ledger.reach, "nothing is in flight")
+		require.Zero(t, m.ledger.ahead.n)
 	}
 }
 
@@ -95,9 +130,8 @@ func (m *ledgerModel) check(t *rapid.T) {
 // what has ended and nothing else.
 func TestTheLedgerCoversOnlyWhatHasEnded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := &ledgerModel{ledger: New(100, Reach{}), end: 100}
-		m.ledger.commits.most = rapid.SampledFrom([]int{2, 8, maxMilestones}).Draw(t, "milestones")
-		m.ledger.marks.most = m.ledger.commits.most
+		m := &ledgerModel{ledger: New(100, Reach{}), end: 100, said: []moment{{position: 100}}}
+		m.ledger.ahead.most = rapid.SampledFrom([]int{2, 8, maxMilestones}).Draw(t, "milestones")
 		for range rapid.IntRange(1, 150).Draw(t, "steps") {
 			switch rapid.IntRange(0, 9).Draw(t, "what") {
 			case 0, 1, 2:
@@ -106,15 +140,17 @@ func TestTheLedgerCoversOnlyWhatHasEnded(t *testing.T) {
 				m.commit(t)
 			case 4:
 				m.release()
-			case 5, 6:
-				m.ledger.CameTo(m.at)
+			case 5:
+				m.mark()
+			case 6:
+				m.cameTo()
 			default:
 				m.finish(t)
 			}
-			before := m.ledger.reached
+			before := m.ledger.reach
 			m.check(t)
-			require.False(t, m.ledger.reached.UpTo.Before(before.UpTo), "it goes forward only")
-			require.True(t, m.ledger.reached.covers(before))
+			require.False(t, m.ledger.reach.UpTo.Before(before.UpTo), "it goes forward only")
+			require.True(t, m.ledger.reach.covers(before))
 		}
 	})
 }
@@ -125,8 +161,8 @@ func TestMarksDoNotPileUp(t *testing.T) {
 	for i := range uint32(1000) {
 		l.CameTo(Reach{UpTo: Place{Commit: 200, Ordinal: i}})
 	}
-	require.Equal(t, 1, l.marks.n)
+	require.Equal(t, 1, l.ahead.n)
 	require.NoError(t, l.End(tag, Waiting))
-	require.Equal(t, Reach{UpTo: Place{Commit: 200, Ordinal: 999}}, l.reached)
-	require.Zero(t, l.marks.n)
+	require.Equal(t, Reach{UpTo: Place{Commit: 200, Ordinal: 999}}, l.reach)
+	require.Zero(t, l.ahead.n)
 }

@@ -28,11 +28,12 @@ type Progress struct {
 	low      uint64        // every tag below it has ended
 	pages    []*page       // of the tags low … next-1; nil: all of it has ended
 	spare    *page         // to be used again
-	commits  milestones[boundary]
-	open     time.Time // commit time of the transaction that is being read, once it was opened
+	ahead    milestones    // ends of transactions, markers, and how far the pump had come
+	end      pglogrepl.LSN // of the last transaction that was read
+	open     time.Time     // commit time of the transaction that is being read, once it was opened
 	opened   bool
-	markers  milestones[uint64] // ids
-	marked   uint64             // id of the last marker that was reached
+	marked   uint64 // id of the last marker that was reached
+	reach    Reach  // the last that was reached
 }
 
 // page says of some tags in a row which have ended.
@@ -43,32 +44,10 @@ type page struct {
 
 const pageTags = 4096
 
-// boundary is the end of a transaction, or of several in a row.
-type boundary struct {
-	end    pglogrepl.LSN
-	count  uint64 // of those with items
-	oldest int64  // commit time of the first of those, in Unix nanoseconds: without a pointer it is copied faster
-}
-
-// join returns one boundary in the place of two.
-func (b boundary) join(next boundary) boundary {
-	if b.count > 0 {
-		next.oldest = b.oldest
-	}
-	next.count += b.count
-	return next
-}
-
 // NewProgress starts at a position up to which everything has ended.
 func NewProgress(position pglogrepl.LSN) *Progress {
-	return &Progress{
-		position: position,
-		commits:  newMilestones(boundary.join), markers: newMilestones(later[uint64]),
-	}
+	return &Progress{position: position, end: position, ahead: milestones{most: maxMilestones}}
 }
-
-// later is how milestones are joined of which the later one says all.
-func later[T any](_, is T) T { return is }
 
 // Open records that the items read from now on are of a transaction that was
 // committed at that time, until the next Commit.
@@ -91,19 +70,16 @@ func (p *Progress) Read() uint64 {
 // ends at the given commit end LSN. A transaction of which nothing was opened, and
 // the end of the log between two transactions, move the position and nothing else.
 func (p *Progress) Commit(end pglogrepl.LSN, at time.Time) error {
-	next := boundary{end: end}
+	if end < p.end {
+		return fmt.Errorf("commit end %s comes after %s: the stream went backwards", end, p.end)
+	}
+	p.end = end
+	next := milestone{before: p.next, end: end}
 	if p.opened {
 		next.oldest, next.count = at.UnixNano(), 1
 	}
 	p.open, p.opened = time.Time{}, false
-	last := p.position
-	if m := p.commits.last(); m != nil {
-		last = m.is.end
-	}
-	if end < last {
-		return fmt.Errorf("commit end %s comes after %s: the stream went backwards", end, last)
-	}
-	p.commits.push(p.next, next)
+	p.ahead.push(&next)
 	p.advance()
 	return nil
 }
@@ -147,13 +123,33 @@ func (p *Progress) rise() {
 
 // Mark records that the marker with the id was read now. Ids grow.
 func (p *Progress) Mark(id uint64) {
-	p.markers.push(p.next, id)
+	p.ahead.push(&milestone{before: p.next, marker: id})
 	p.advance()
 }
 
 // Marked returns the id of the last marker that was read and before which
 // everything has ended; 0 when there is none.
 func (p *Progress) Marked() uint64 { return p.marked }
+
+// CameTo records how far the pump has come now.
+func (p *Progress) CameTo(at Reach) {
+	p.ahead.push(&milestone{before: p.next, reach: at, came: true})
+	p.advance()
+}
+
+// EndedTo records how far the pump has come, all of which has ended.
+func (p *Progress) EndedTo(at Reach) {
+	for i := range p.ahead.n {
+		p.ahead.at(i).came = false
+	}
+	p.reach = at
+}
+
+// Reach returns how far everything has ended, beside the position.
+func (p *Progress) Reach() Reach { return p.reach }
+
+// Low is the first tag that has not ended.
+func (p *Progress) Low() uint64 { return p.low }
 
 // Events returns how many events were read since the start.
 func (p *Progress) Events() uint64 { return p.next }
@@ -172,22 +168,27 @@ func (p *Progress) Transactions() uint64 { return p.count }
 // or in part, and has not ended; zero when there is none. One that was read in
 // part has not ended whatever became of its items.
 func (p *Progress) Oldest() time.Time {
-	for i := range p.commits.n {
-		if b := &p.commits.at(i).is; b.count > 0 {
-			return time.Unix(0, b.oldest)
+	for i := range p.ahead.n {
+		if m := p.ahead.at(i); m.count > 0 {
+			return time.Unix(0, m.oldest)
 		}
 	}
 	return p.open
 }
 
 func (p *Progress) advance() {
-	for p.commits.reached(p.low) {
-		b := p.commits.pop()
-		p.position = b.end
-		p.count += b.count
-	}
-	for p.markers.reached(p.low) {
-		p.marked = *p.markers.pop()
+	for p.ahead.reached(p.low) {
+		m := p.ahead.pop()
+		p.count += m.count
+		if m.end > 0 {
+			p.position = m.end
+		}
+		if m.marker > 0 {
+			p.marked = m.marker
+		}
+		if m.came {
+			p.reach = m.reach
+		}
 	}
 }
 

@@ -69,7 +69,7 @@ func (m *model) check(t *rapid.T, p *Progress, thinned, open bool) {
 func TestProgressIsTheContiguousPrefix(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := NewProgress(10)
-		p.commits.most = rapid.SampledFrom([]int{2, 3, 8, maxMilestones}).Draw(t, "milestones")
+		p.ahead.most = rapid.SampledFrom([]int{2, 3, 8, maxMilestones}).Draw(t, "milestones")
 		m := &model{start: 10, ended: map[uint64]bool{}}
 		var inFlight []uint64
 		next, lsn, events := uint64(0), pglogrepl.LSN(10), 0
@@ -99,8 +99,8 @@ func TestProgressIsTheContiguousPrefix(t *testing.T) {
 				m.ended[inFlight[i]] = true
 				inFlight = append(inFlight[:i], inFlight[i+1:]...)
 			}
-			m.check(t, p, p.commits.most < maxMilestones, events > 0)
-			require.LessOrEqual(t, p.commits.n, p.commits.most)
+			m.check(t, p, p.ahead.most < maxMilestones, events > 0)
+			require.LessOrEqual(t, p.ahead.n, p.ahead.most)
 		}
 	})
 }
@@ -229,8 +229,7 @@ func TestTheLedgerIsBoundedBehindAHole(t *testing.T) {
 			require.NoError(t, l.End(tag, Acknowledged))
 		}
 	}
-	require.LessOrEqual(t, len(l.commits.ring), maxMilestones)
-	require.LessOrEqual(t, len(l.marks.ring), maxMilestones)
+	require.LessOrEqual(t, len(l.ahead.ring), maxMilestones)
 	require.Equal(t, time.Unix(0, 0), l.Oldest())
 	require.EqualValues(t, 1, l.Position())
 

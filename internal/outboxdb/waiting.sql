@@ -144,6 +144,15 @@ WITH w AS (
 )
 DELETE FROM onceward.waiting_copies c USING w WHERE c.lane = w.lane AND c.position = w.position AND c.ordinal = w.ordinal;
 
+-- name: JoinLanes :exec
+-- JoinLanes puts what waits of a lane that was held once more behind what waited of it before.
+WITH j AS (
+  SELECT l.id, pg_catalog.min(l.id) OVER (PARTITION BY l.namespace, l.aggregate_type, l.topic)::integer AS eldest FROM onceward.lanes l WHERE l.slot = @slot
+), c AS (
+  UPDATE onceward.waiting_copies k SET lane = j.eldest FROM j WHERE k.lane = j.id AND j.eldest < j.id
+)
+UPDATE onceward.waiting w SET lane = j.eldest FROM j WHERE w.lane = j.id AND j.eldest < j.id;
+
 -- name: MoveWaiting :exec
 -- MoveWaiting puts what waits at or beyond a position before it, in its order, behind the ordinal last there.
 WITH r AS (

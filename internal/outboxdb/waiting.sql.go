@@ -281,6 +281,21 @@ func (q *Queries) InsertWaitingCopy(ctx context.Context, arg InsertWaitingCopyPa
 	return err
 }
 
+const joinLanes = `-- name: JoinLanes :exec
+WITH j AS (
+  SELECT l.id, pg_catalog.min(l.id) OVER (PARTITION BY l.namespace, l.aggregate_type, l.topic)::integer AS eldest FROM onceward.lanes l WHERE l.slot = $1
+), c AS (
+  UPDATE onceward.waiting_copies k SET lane = j.eldest FROM j WHERE k.lane = j.id AND j.eldest < j.id
+)
+UPDATE onceward.waiting w SET lane = j.eldest FROM j WHERE w.lane = j.id AND j.eldest < j.id
+`
+
+// JoinLanes puts what waits of a lane that was held once more behind what waited of it before.
+func (q *Queries) JoinLanes(ctx context.Context, slot string) error {
+	_, err := q.db.Exec(ctx, joinLanes, slot)
+	return err
+}
+
 const lastOrdinal = `-- name: LastOrdinal :one
 SELECT COALESCE(pg_catalog.max(w.ordinal), 0)::integer AS ordinal FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane
 WHERE l.slot = $1 AND w.position = $2

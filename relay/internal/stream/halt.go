@@ -59,8 +59,12 @@ func (p *Pump) haltForGood(ctx context.Context, why error) error {
 	}
 }
 
-// pause lets time pass while nothing is published.
+// pause lets time pass while nothing is published. What waits is written down, and given
+// up where an operator says so.
 func (p *Pump) pause(ctx context.Context) error {
+	if err := p.held.write(ctx); err != nil {
+		return err
+	}
 	if err := p.mode.settle(ctx, time.Now(), true); err != nil {
 		return err
 	}
@@ -74,5 +78,8 @@ func (p *Pump) pause(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return nil
+	if p.releases.current != nil && p.releases.current.inPage {
+		return nil // what was read of it would go out all the same
+	}
+	return p.releases.skipWaiting(ctx)
 }

@@ -213,12 +213,6 @@ func (p *Pump) whilePaused(ctx context.Context) error {
 		if err := p.pause(ctx); err != nil {
 			return err
 		}
-		if p.releases.current != nil && p.releases.current.inPage {
-			continue // what was read of it would go out all the same
-		}
-		if err := p.releases.skipWaiting(ctx); err != nil {
-			return err
-		}
 	}
 	p.log.InfoContext(ctx, "resumed by an operator")
 	p.Tell(phaseStreams, nil)

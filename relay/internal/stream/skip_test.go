@@ -149,6 +149,39 @@ func TestSkipWhileTheRelayIsPaused(t *testing.T) {
 	})
 }
 
+// So does one that is halted, at an event or for good, and what came to wait just before
+// is written down.
+func TestSkipWhileTheRelayIsHalted(t *testing.T) {
+	for name, refusal := range map[string]error{
+		"at an event": publisher.ErrRecord, "for good": &publisher.PartitionError{Topic: "shop.user", From: 3, To: 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				batch := []cdc.Item{typed(200, "typo"), typed(200, "typo"), typed(200, "user"), commitAt(200)}
+				sink, gone := newFakeSink(), atomic.Pointer[[]string]{}
+				gone.Store(&[]string{"typo"})
+				sink.refuse = func(ev publisher.Event) error {
+					if ev.Row.AggregateType == "user" {
+						return refusal
+					}
+					return missing(&gone)(ev)
+				}
+				p := testPump(sink)
+				m, kept := withPolicy(p, PolicyHalt), p.held.keeper.(*table)
+				pumping(t, p, [][]cdc.Item{batch}, func() {
+					pass(time.Minute)
+					require.Len(t, kept.rows, 2)
+					p.SetCommands(state.Commands{Skip: []uuid.UUID{batch[0].Row.ID}})
+					pass(2 * pulse)
+					require.Equal(t, []uuid.UUID{batch[0].Row.ID}, m.skipped)
+					require.Len(t, kept.rows, 1, "the other one waits on")
+					require.Empty(t, sink.got)
+				})
+			})
+		})
+	}
+}
+
 // A command that was taken back after the relay had read it is not carried out.
 func TestSkipThatWasTakenBack(t *testing.T) {
 	batch := []cdc.Item{typed(200, "order"), commitAt(200)}

@@ -65,13 +65,17 @@ func (s *Table) TakeUp(ctx context.Context, q *outboxdb.Queries) error {
 // visible in the end of the gap, as all that waits is, the stream leaves out from
 // there on. So events stay, before everything that it brings, and orders about
 // letters in their place among them, which is left out by its id. Replays and bad
-// rows are forgotten like all that is read again.
+// rows are forgotten like all that is read again. A lane that was held again before a
+// checkpoint knew of its release is one with what that had released, which waits again.
 func (s *Table) BeginAnew(ctx context.Context, q *outboxdb.Queries, at pglogrepl.LSN) error {
 	if err := s.endRelease(ctx, q); err != nil {
 		return err
 	}
 	if _, err := q.DeleteWholeBeyond(ctx, outboxdb.DeleteWholeBeyondParams{Slot: s.state.Slot,
 		OrderPosition: at.String()}); err != nil {
+		return err
+	}
+	if err := q.JoinLanes(ctx, s.state.Slot); err != nil {
 		return err
 	}
 	place := (at - 1).String()

@@ -26,6 +26,7 @@ func TestWaiting(t *testing.T) {
 		"a row that is not visible or not there": notVisibleOrErased,
 		"a session forgets what it reads again":  forgetsBeyond,
 		"a relay that begins anew":               beginsAnew,
+		"a lane that is held again":              heldAgain,
 		"a release that the checkpoint knows":    releaseIsTakenUp,
 		"a retry that waits":                     retryThatWaits,
 		"a retry that waits and is moved":        retryIsMoved,
@@ -177,6 +178,39 @@ func beginsAnew(b *tables) {
 	require.Equal(t, control, got[1].whole, "in its place")
 	require.Equal(t, rows[3], got[2].row)
 	require.Equal(t, "0 1", b.Text("SELECT concat_ws(' ', (SELECT count(*) FROM onceward.releases), (SELECT count(*) FROM onceward.waiting_copies))"))
+}
+
+// heldAgain: a lane was released, which no checkpoint came to know, and refused again. A relay
+// that begins anew has one lane of it, in the order of the stream.
+func heldAgain(b *tables) {
+	t := b.T
+	s, other, first, again := b.waits(ledger.Checkpoint{}), &heldLane{of: ledger.Lane{Topic: "other"}}, orders(), orders()
+	var rows []*outbox.Row
+	for n := range uint32(5) {
+		rows = append(rows, b.enqueued())
+		w := first
+		if n == 1 {
+			require.NoError(t, s.begin(t.Context(), 3, []*heldLane{first}))
+		}
+		if n > 0 {
+			w = again
+		}
+		require.NoError(t, s.write(t.Context(), []heldItem{heldRow(w, n, rows[n]), heldRow(other, n, rows[n])}))
+	}
+	control := &cdc.Item{Kind: cdc.KindControl, Control: &cdc.Control{ID: testoutbox.ID(3), Action: cdc.ActionRetry, Namespace: "shop", AggregateType: "order", AggregateID: []byte("A")}}
+	require.NoError(t, s.write(t.Context(), []heldItem{{lane: again, at: ledger.Place{Commit: testoutbox.LSN(10), Ordinal: 5}, id: testoutbox.ID(3), whole: control}}))
+	require.NoError(t, s.BeginAnew(t.Context(), s.state.Queries, testoutbox.LSN(30)))
+	s = b.waits(ledger.Checkpoint{Order: testoutbox.LSN(30)})
+	held, _, err := s.load(t.Context())
+	require.NoError(t, err)
+	require.Len(t, held, 2)
+	for _, w := range held {
+		got := b.pageOf(s, w, ledger.Place{})
+		require.Len(t, got, map[string]int{"": 6, "other": 5}[w.of.Topic])
+		for i, row := range rows {
+			require.Equal(t, row, got[i].row, "%s, %d", w.of, i)
+		}
+	}
 }
 
 func releaseIsTakenUp(b *tables) {
