@@ -10,7 +10,7 @@ type milestone struct {
 
 	end    pglogrepl.LSN // of the last transaction; 0: of none
 	count  uint64        // of those with items
-	oldest int64         // commit time of the first of those, in Unix nanoseconds, which are copied faster than a pointer
+	oldest int64         // commit time of the first of those, in Unix nanoseconds
 	marker uint64        // id of the last one; 0: there is none
 	reach  Reach         // how far the pump had come
 	came   bool          // it said so
