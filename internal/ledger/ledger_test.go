@@ -166,3 +166,17 @@ func TestMarksDoNotPileUp(t *testing.T) {
 	require.Equal(t, Reach{UpTo: Place{Commit: 200, Ordinal: 999}}, l.reach)
 	require.Zero(t, l.ahead.n)
 }
+
+// What has ended at once says so before the marks that are ahead, and leaves the commits to come.
+func TestEndedToIsFurtherThanTheMarksAhead(t *testing.T) {
+	l := New(100, Reach{})
+	tag := l.Read()
+	require.NoError(t, l.Commit(200, time.Time{}))
+	l.CameTo(Reach{Release: 1})
+	l.EndedTo(Reach{Release: 2})
+	require.Equal(t, Reach{Release: 2}, l.Reach())
+	require.EqualValues(t, 100, l.Position())
+	require.NoError(t, l.End(tag, Waiting))
+	require.Equal(t, Reach{Release: 2}, l.Reach())
+	require.EqualValues(t, 200, l.Position())
+}

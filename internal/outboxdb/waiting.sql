@@ -145,13 +145,17 @@ WITH w AS (
 DELETE FROM onceward.waiting_copies c USING w WHERE c.lane = w.lane AND c.position = w.position AND c.ordinal = w.ordinal;
 
 -- name: JoinLanes :exec
--- JoinLanes puts what waits of a lane that was held once more behind what waited of it before.
+-- JoinLanes puts what waits of a lane that was held once more behind what waited of it before, which may have been moved to the same place.
 WITH j AS (
   SELECT l.id, pg_catalog.min(l.id) OVER (PARTITION BY l.namespace, l.aggregate_type, l.topic)::integer AS eldest FROM onceward.lanes l WHERE l.slot = @slot
+), r AS (
+  SELECT w.lane, w.position, w.ordinal, j.eldest, w.ordinal + COALESCE(
+    (SELECT pg_catalog.max(e.ordinal) FROM onceward.waiting e WHERE e.lane = j.eldest AND e.position = w.position), 0)::integer AS rank
+  FROM onceward.waiting w JOIN j ON j.id = w.lane WHERE j.eldest < j.id
 ), c AS (
-  UPDATE onceward.waiting_copies k SET lane = j.eldest FROM j WHERE k.lane = j.id AND j.eldest < j.id
+  UPDATE onceward.waiting_copies k SET lane = r.eldest, ordinal = r.rank FROM r WHERE k.lane = r.lane AND k.position = r.position AND k.ordinal = r.ordinal
 )
-UPDATE onceward.waiting w SET lane = j.eldest FROM j WHERE w.lane = j.id AND j.eldest < j.id;
+UPDATE onceward.waiting k SET lane = r.eldest, ordinal = r.rank FROM r WHERE k.lane = r.lane AND k.position = r.position AND k.ordinal = r.ordinal;
 
 -- name: MoveWaiting :exec
 -- MoveWaiting puts what waits at or beyond a position before it, in its order, behind the ordinal last there.

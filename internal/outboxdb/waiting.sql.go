@@ -284,13 +284,17 @@ func (q *Queries) InsertWaitingCopy(ctx context.Context, arg InsertWaitingCopyPa
 const joinLanes = `-- name: JoinLanes :exec
 WITH j AS (
   SELECT l.id, pg_catalog.min(l.id) OVER (PARTITION BY l.namespace, l.aggregate_type, l.topic)::integer AS eldest FROM onceward.lanes l WHERE l.slot = $1
+), r AS (
+  SELECT w.lane, w.position, w.ordinal, j.eldest, w.ordinal + COALESCE(
+    (SELECT pg_catalog.max(e.ordinal) FROM onceward.waiting e WHERE e.lane = j.eldest AND e.position = w.position), 0)::integer AS rank
+  FROM onceward.waiting w JOIN j ON j.id = w.lane WHERE j.eldest < j.id
 ), c AS (
-  UPDATE onceward.waiting_copies k SET lane = j.eldest FROM j WHERE k.lane = j.id AND j.eldest < j.id
+  UPDATE onceward.waiting_copies k SET lane = r.eldest, ordinal = r.rank FROM r WHERE k.lane = r.lane AND k.position = r.position AND k.ordinal = r.ordinal
 )
-UPDATE onceward.waiting w SET lane = j.eldest FROM j WHERE w.lane = j.id AND j.eldest < j.id
+UPDATE onceward.waiting k SET lane = r.eldest, ordinal = r.rank FROM r WHERE k.lane = r.lane AND k.position = r.position AND k.ordinal = r.ordinal
 `
 
-// JoinLanes puts what waits of a lane that was held once more behind what waited of it before.
+// JoinLanes puts what waits of a lane that was held once more behind what waited of it before, which may have been moved to the same place.
 func (q *Queries) JoinLanes(ctx context.Context, slot string) error {
 	_, err := q.db.Exec(ctx, joinLanes, slot)
 	return err

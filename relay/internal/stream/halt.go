@@ -65,6 +65,7 @@ func (p *Pump) pause(ctx context.Context) error {
 	if err := p.held.write(ctx); err != nil {
 		return err
 	}
+	p.held.show(time.Now())
 	if err := p.mode.settle(ctx, time.Now(), true); err != nil {
 		return err
 	}
@@ -77,9 +78,6 @@ func (p *Pump) pause(ctx context.Context) error {
 		return p.sink.Err()
 	case <-ctx.Done():
 		return ctx.Err()
-	}
-	if p.releases.current != nil && p.releases.current.inPage {
-		return nil // what was read of it would go out all the same
 	}
 	return p.releases.skipWaiting(ctx)
 }

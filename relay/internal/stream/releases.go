@@ -191,6 +191,10 @@ func (r *releases) skipHeld(ctx context.Context, h *heldItem) error {
 		return nil
 	}
 	h.lane = w
+	if r.inHand(w) {
+		r.skippedFor = nil // once more: what was read of it would go out all the same
+		return nil
+	}
 	switch h.status {
 	case heldInvisible:
 		r.skippedFor = nil // once more
@@ -220,4 +224,10 @@ func (r *releases) skipHeld(ctx context.Context, h *heldItem) error {
 func (r *releases) handedOver(w *heldLane, at ledger.Place) bool {
 	d, cursor := r.current, r.reading.cursor
 	return d != nil && cursor.Lane < len(d.order) && d.order[cursor.Lane] == w && at.Before(cursor.From)
+}
+
+// inHand reports whether a page of a lane is being released.
+func (r *releases) inHand(w *heldLane) bool {
+	d := r.current
+	return d != nil && d.inPage && d.order[r.reading.cursor.Lane] == w
 }

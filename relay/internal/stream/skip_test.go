@@ -182,6 +182,36 @@ func TestSkipWhileTheRelayIsHalted(t *testing.T) {
 	}
 }
 
+// Where a release is halted, what is in hand of it is not given up beside it; what waits
+// elsewhere is.
+func TestSkipWhileAReleaseIsHalted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		batch := []cdc.Item{typed(200, "typo"), typed(200, "user"), typed(200, "user"), typed(200, "typo"), commitAt(200)}
+		p, sink, gone := holding(t, batch, "typo", "user")
+		m, kept := withPolicy(p, PolicyHalt), p.held.keeper.(*table)
+		bad := batch[1].Row.ID
+		sink.refuse = func(ev publisher.Event) error {
+			if ev.Row.ID == bad {
+				return publisher.ErrRecord
+			}
+			return missing(gone)(ev)
+		}
+		gone.Store(&[]string{"typo"})
+		pumping(t, p, nil, func() {
+			pass(time.Minute)
+			skip := []uuid.UUID{batch[0].Row.ID, batch[2].Row.ID}
+			p.SetCommands(state.Commands{Skip: skip})
+			pass(2 * pulse)
+			require.Equal(t, skip[:1], m.skipped)
+			require.Len(t, kept.rows, 3)
+			p.SetCommands(state.Commands{Skip: append(skip, bad)})
+			pass(time.Minute)
+			require.Equal(t, []uuid.UUID{batch[0].Row.ID, bad, batch[2].Row.ID}, m.skipped, "each once")
+			require.Empty(t, sink.got)
+		})
+	})
+}
+
 // A command that was taken back after the relay had read it is not carried out.
 func TestSkipThatWasTakenBack(t *testing.T) {
 	batch := []cdc.Item{typed(200, "order"), commitAt(200)}

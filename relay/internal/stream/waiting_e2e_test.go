@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cdc"
@@ -183,6 +184,15 @@ func beginsAnew(b *tables) {
 // heldAgain: a lane was released, which no checkpoint came to know, and refused again. A relay
 // that begins anew has one lane of it, in the order of the stream.
 func heldAgain(b *tables) {
+	b.heldAgain(testoutbox.LSN(30), func() {})
+	b.heldAgain(testoutbox.LSN(5), func() {}) // all of it is moved
+	b.heldAgain(testoutbox.LSN(30), func() {  // so it was, by a dump that was adopted
+		require.NoError(b.T, b.State.Queries.EndReleases(b.T.Context(), []string{b.Slot}))
+		require.NoError(b.T, b.State.Queries.AdoptWaiting(b.T.Context(), []string{b.Slot}))
+	})
+}
+
+func (b *tables) heldAgain(at pglogrepl.LSN, moves func()) {
 	t := b.T
 	s, other, first, again := b.waits(ledger.Checkpoint{}), &heldLane{of: ledger.Lane{Topic: "other"}}, orders(), orders()
 	var rows []*outbox.Row
@@ -199,18 +209,24 @@ func heldAgain(b *tables) {
 	}
 	control := &cdc.Item{Kind: cdc.KindControl, Control: &cdc.Control{ID: testoutbox.ID(3), Action: cdc.ActionRetry, Namespace: "shop", AggregateType: "order", AggregateID: []byte("A")}}
 	require.NoError(t, s.write(t.Context(), []heldItem{{lane: again, at: ledger.Place{Commit: testoutbox.LSN(10), Ordinal: 5}, id: testoutbox.ID(3), whole: control}}))
-	require.NoError(t, s.BeginAnew(t.Context(), s.state.Queries, testoutbox.LSN(30)))
-	s = b.waits(ledger.Checkpoint{Order: testoutbox.LSN(30)})
-	held, _, err := s.load(t.Context())
+	moves()
+	require.NoError(t, s.BeginAnew(t.Context(), s.state.Queries, at))
+	s = b.waits(ledger.Checkpoint{Order: at})
+	held, controls, err := s.load(t.Context())
 	require.NoError(t, err)
 	require.Len(t, held, 2)
+	require.Equal(t, map[uuid.UUID]bool{testoutbox.ID(3): true}, controls)
 	for _, w := range held {
 		got := b.pageOf(s, w, ledger.Place{})
-		require.Len(t, got, map[string]int{"": 6, "other": 5}[w.of.Topic])
 		for i, row := range rows {
 			require.Equal(t, row, got[i].row, "%s, %d", w.of, i)
 		}
+		if w.of.Topic == "" {
+			require.Equal(t, control, got[len(rows)].whole)
+		}
 	}
+	b.Exec("DELETE FROM onceward.waiting")
+	b.Exec("DELETE FROM onceward.waiting_copies")
 }
 
 func releaseIsTakenUp(b *tables) {
