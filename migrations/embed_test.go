@@ -79,18 +79,13 @@ func TestNewDefaults(t *testing.T) {
 	require.Len(t, PublicationName(m.cfg.Relay), 63, "the longest name fits exactly")
 }
 
-func TestSpanNeverGoesBelowTheOldestPartition(t *testing.T) {
+func TestSpan(t *testing.T) {
 	now := time.Date(2026, 11, 21, 23, 59, 0, 0, time.UTC)
-	m := &Migrator{cfg: Config{Now: func() time.Time { return now }}}
 	today := partition.Day(now)
-
-	require.Equal(t, partition.Span{First: today.AddDate(0, 0, -daysBack), Last: today.AddDate(0, 0, daysAhead)}, m.span(nil))
-
-	young := partition.Days("outbox", today.AddDate(0, 0, -2), today)
-	require.Equal(t, today.AddDate(0, 0, -2), m.span(young).First)
-
-	old := partition.Days("outbox", today.AddDate(0, 0, -30), today)
-	require.Equal(t, today.AddDate(0, 0, -daysBack), m.span(old).First)
+	m := &Migrator{cfg: Config{Side: Outbox, Now: func() time.Time { return now }}}
+	require.Equal(t, partition.Span{First: today.AddDate(0, 0, -daysBack), Last: today.AddDate(0, 0, daysAhead), Today: today}, m.span())
+	m.cfg.Side = Consumer
+	require.Equal(t, partition.Span{First: today.AddDate(0, 0, -daysBack), Last: today.AddDate(0, 0, claimsDaysAhead)}, m.span())
 }
 
 func TestPublicationFaults(t *testing.T) {

@@ -99,11 +99,7 @@ func (m *Migrator) upSQL(ctx context.Context) ([]string, error) {
 	}
 	out = append(out, rules...)
 	table, column := m.cfg.Side.partitioned()
-	existing, err := partition.List(ctx, m.cfg.Pool, table)
-	if err != nil {
-		return nil, err
-	}
-	days, err := m.days(ctx, existing)
+	days, err := m.days(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -206,11 +202,7 @@ func (m *Migrator) goose(ctx context.Context, work func(context.Context, *goose.
 // makePartitions returns the names of those it made.
 func (m *Migrator) makePartitions(ctx context.Context) ([]string, error) {
 	table, column := m.cfg.Side.partitioned()
-	existing, err := partition.List(ctx, m.cfg.Pool, table)
-	if err != nil {
-		return nil, err
-	}
-	days, err := m.days(ctx, existing)
+	days, err := m.days(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -219,8 +211,8 @@ func (m *Migrator) makePartitions(ctx context.Context) ([]string, error) {
 
 // days is the span without what retention of claims has dropped: a day that an
 // operator keeps may be left below it.
-func (m *Migrator) days(ctx context.Context, existing []partition.Partition) (partition.Span, error) {
-	span := m.span(existing)
+func (m *Migrator) days(ctx context.Context) (partition.Span, error) {
+	span := m.span()
 	if m.cfg.Side != Consumer {
 		return span, nil
 	}
@@ -238,18 +230,13 @@ func (m *Migrator) days(ctx context.Context, existing []partition.Partition) (pa
 	return span, nil
 }
 
-// span is the days that Up wants. Never below the oldest partition: what
-// retention dropped must stay gone, because an empty partition there would take
-// a replay for new.
-func (m *Migrator) span(existing []partition.Partition) partition.Span {
+// span is the days that Up wants. What retention dropped must stay gone, because an empty
+// partition there would take a copy for new.
+func (m *Migrator) span() partition.Span {
 	today := partition.Day(m.cfg.Now())
-	ahead := daysAhead
-	if m.cfg.Side == Consumer {
-		ahead = claimsDaysAhead
-	}
-	span := partition.Span{First: today.AddDate(0, 0, -daysBack), Last: today.AddDate(0, 0, ahead)}
-	if oldest, _, ok := partition.Extent(existing); ok && oldest.After(span.First) {
-		span.First = oldest
+	span := partition.Span{First: today.AddDate(0, 0, -daysBack), Last: today.AddDate(0, 0, daysAhead), Today: today}
+	if m.cfg.Side == Consumer { // which knows what was dropped
+		span.Last, span.Today = today.AddDate(0, 0, claimsDaysAhead), time.Time{}
 	}
 	return span
 }

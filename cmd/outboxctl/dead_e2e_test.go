@@ -312,6 +312,15 @@ func TestSkip(t *testing.T) {
 		require.Contains(t, stderr, "`outboxctl dead discard "+second.String())
 		exec(t, d.pool, "UPDATE onceward.dead_letters SET state = 'retrying' WHERE letter_id = $1", second.UUID())
 		fine(t, "skip", second.String(), "--reason", "its topic is gone", "--yes")
+		third := d.event("A", "OrderPaid", "3")
+		told := func() []string {
+			return column[string](d, "SELECT k::text FROM onceward.relay_state, unnest(skip) k ORDER BY 1")
+		}
+		fine(t, "skip", third.String(), "--reason", "this one too", "--yes")
+		require.ElementsMatch(t, []string{second.UUID().String(), third.UUID().String()}, told(), "what is retried has not ended")
+		exec(t, d.pool, "UPDATE onceward.dead_letters SET state = 'replayed' WHERE letter_id = $1", second.UUID())
+		fine(t, "skip", third.String(), "--reason", "again", "--yes")
+		require.Equal(t, []string{third.UUID().String()}, told())
 	})
 }
 

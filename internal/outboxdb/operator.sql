@@ -162,9 +162,10 @@ ORDER BY a.slot, a.target, (a.reason <> '') DESC, a.action_id DESC;
 SELECT pg_catalog.has_table_privilege('onceward.relay_actions', 'SELECT')::boolean AS allowed;
 
 -- name: Skip :one
--- Skip tells the relay to end an event without publishing it, and forgets those that ended so.
+-- Skip tells the relay to end an event without publishing it, and forgets those that have ended. A letter that waits, or is retried, has not.
 UPDATE onceward.relay_state s SET skip = ARRAY(SELECT DISTINCT k FROM pg_catalog.unnest(s.skip || @ids::uuid[]) AS t (k)
-  WHERE k = ANY(@ids::uuid[]) OR NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = s.slot AND d.letter_id = k) ORDER BY k)
+  WHERE k = ANY(@ids::uuid[]) OR NOT EXISTS (SELECT FROM onceward.dead_letters d
+    WHERE d.slot = s.slot AND d.letter_id = k AND d.state IN ('discarded', 'replayed')) ORDER BY k)
 WHERE s.slot = @slot RETURNING s.relay, s.slot, s.skip;
 
 -- name: TakeBackSkip :one

@@ -970,7 +970,8 @@ func (q *Queries) ResultsOfControls(ctx context.Context, controlIds []uuid.UUID)
 
 const skip = `-- name: Skip :one
 UPDATE onceward.relay_state s SET skip = ARRAY(SELECT DISTINCT k FROM pg_catalog.unnest(s.skip || $1::uuid[]) AS t (k)
-  WHERE k = ANY($1::uuid[]) OR NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = s.slot AND d.letter_id = k) ORDER BY k)
+  WHERE k = ANY($1::uuid[]) OR NOT EXISTS (SELECT FROM onceward.dead_letters d
+    WHERE d.slot = s.slot AND d.letter_id = k AND d.state IN ('discarded', 'replayed')) ORDER BY k)
 WHERE s.slot = $2 RETURNING s.relay, s.slot, s.skip
 `
 
@@ -985,7 +986,7 @@ type SkipRow struct {
 	Skip  []uuid.UUID
 }
 
-// Skip tells the relay to end an event without publishing it, and forgets those that ended so.
+// Skip tells the relay to end an event without publishing it, and forgets those that have ended. A letter that waits, or is retried, has not.
 func (q *Queries) Skip(ctx context.Context, arg SkipParams) (SkipRow, error) {
 	row := q.db.QueryRow(ctx, skip, arg.Ids, arg.Slot)
 	var i SkipRow

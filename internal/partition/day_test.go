@@ -95,6 +95,23 @@ func TestDaysBelowTheOldestAreMadeOnlyWhenTold(t *testing.T) {
 	require.Equal(t, []Partition{days[0], days[1], days[3]}, got)
 }
 
+// A day that is pinned stays below others that were dropped.
+func TestDaysThatAreOverAreMadeAboveTheNewestOnly(t *testing.T) {
+	days := Days("outbox", noon.AddDate(0, 0, -5), noon.AddDate(0, 0, 2))
+	span := Span{First: noon.AddDate(0, 0, -4), Last: noon.AddDate(0, 0, 2), Today: noon}
+	for name, tc := range map[string]struct{ existing, want []Partition }{
+		"none":                         {nil, days[1:]},
+		"one is pinned":                {[]Partition{days[0], days[4], days[5]}, days[6:]},
+		"nobody made any for long":     {days[:3], days[3:]},
+		"today's is missing":           {days[6:], days[5:6]},
+		"the newest but one, and over": {[]Partition{days[2], days[4]}, days[5:]},
+	} {
+		got, err := span.Missing("onceward.outbox", tc.existing)
+		require.NoError(t, err)
+		require.Equal(t, tc.want, got, name)
+	}
+}
+
 func TestAheadCountsToTheFirstHole(t *testing.T) {
 	days := Days("outbox", noon, noon.AddDate(0, 0, 14))
 	require.Equal(t, 14, Ahead(days, noon))

@@ -22,8 +22,9 @@ type Conn interface {
 // those that were missing. The table must be partitioned by RANGE over one uuid
 // column of the given name; the caller must own it.
 //
-// Days below the oldest partition are left out unless the span says Reopen: they
-// may have been dropped, and an empty partition there would take a replay for new.
+// Days below the oldest partition, or where the span says Today those before it that are
+// below the newest, are left out unless it says Reopen: they may have been dropped, and an
+// empty partition there would take a copy for new.
 //
 // It blocks while another session maintains partitions of the same table. The
 // error matches [ErrDefault] or [ErrOverlap] where one of these is the cause, and
@@ -52,8 +53,24 @@ func Ensure(ctx context.Context, conn Conn, table, column string, days Span) ([]
 // Span is a run of UTC days, both ends included. Only the day of each counts.
 type Span struct {
 	First, Last time.Time
-	// Reopen includes days below the oldest partition.
+	// Today is where what is kept for longer than the rest may stand below days that were
+	// dropped: of the days before it only those above the newest partition are included. Zero:
+	// those above the oldest are.
+	Today time.Time
+	// Reopen includes all.
 	Reopen bool
+}
+
+// floor is the first day that may be made anew, where there are partitions.
+func (s Span) floor(oldest, newest time.Time) time.Time {
+	switch today := Day(s.Today); {
+	case s.Today.IsZero():
+		return oldest
+	case newest.Before(today):
+		return newest
+	default:
+		return today
+	}
 }
 
 // Missing returns what [Ensure] would make of "schema.table" where the given
@@ -63,8 +80,10 @@ func (s Span) Missing(table string, existing []Partition) ([]Partition, error) {
 	if err != nil {
 		return nil, err
 	}
-	if oldest, _, ok := Extent(existing); ok && !s.Reopen && oldest.After(s.First) {
-		s.First = oldest
+	if oldest, newest, ok := Extent(existing); ok && !s.Reopen {
+		if floor := s.floor(oldest, newest); floor.After(s.First) {
+			s.First = floor
+		}
 	}
 	todo, err := missing(existing, Days(name, s.First, s.Last))
 	if err != nil {

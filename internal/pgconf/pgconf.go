@@ -5,7 +5,7 @@ const OldestServer = 150000
 
 // OutboxSchema is the migration of side outbox that the relay of this release needs. A
 // later one is let pass: the schema of an upgrade comes while the old relay runs.
-const OutboxSchema = 15
+const OutboxSchema = 16
 
 // Path is the search_path of our sessions: no schema in which anybody could make
 // a function, and temporary tables last.

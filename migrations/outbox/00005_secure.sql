@@ -140,7 +140,7 @@ BEGIN
           USING ERRCODE = 'OW003', SCHEMA = 'onceward', TABLE = 'outbox', CONSTRAINT = rule, HINT = 'docs/contract.md has the rules of the outbox.';
       END IF;
       RAISE EXCEPTION 'no open partition covers the event time % of key "%"', at, key
-        USING ERRCODE = 'OW004', HINT = 'Run outboxctl partitions maintain, or make the key nearer to the event.';
+        USING ERRCODE = 'OW004', HINT = 'outboxctl partitions maintain --config relay.yaml makes those of today and the days to come; none of a day that is over. What may come later needs a larger keep beforehand, or a table of your own for its id and a new key: docs/producing.md, The key.';
     END;
   END IF;
   IF added = 1 THEN

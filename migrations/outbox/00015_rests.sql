@@ -1,6 +1,7 @@
 -- +goose Up
 -- What enqueue advises for a key of a time that no open partition covers: partitions are made
--- for today and the days to come, never again for a day that is over.
+-- for today and the days to come, never again for a day that is over. 00005 says so by itself now,
+-- because it is run again to rebuild what leans on foreign functions.
 -- +goose StatementBegin
 DO $do$
 BEGIN
@@ -139,13 +140,3 @@ END
 $do$;
 -- +goose StatementEnd
 DROP FUNCTION onceward.rest_relay(text, boolean, text[], text);
--- +goose StatementBegin
-DO $do$
-BEGIN
-  EXECUTE pg_catalog.replace(
-    pg_catalog.pg_get_functiondef('onceward.enqueue(text, text, text, text, bytea, text, jsonb, text)'::regprocedure),
-    'outboxctl partitions maintain --config relay.yaml makes those of today and the days to come; none of a day that is over. What may come later needs a larger keep beforehand, or a table of your own for its id and a new key: docs/producing.md, The key.',
-    'Run outboxctl partitions maintain, or make the key nearer to the event.');
-END
-$do$;
--- +goose StatementEnd

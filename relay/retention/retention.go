@@ -251,7 +251,7 @@ func (m *maintenance) ask(ctx context.Context, leaves []LeafReport) error {
 
 // premake makes the days from keep to ahead that are missing.
 func (m *maintenance) premake(ctx context.Context) ([]string, error) {
-	days := partition.Span{First: m.cutoff, Last: m.today.AddDate(0, 0, m.cfg.Ahead)}
+	days := partition.Span{First: m.cutoff, Last: m.today.AddDate(0, 0, m.cfg.Ahead), Today: m.today}
 	if !m.cfg.DryRun {
 		return partition.Ensure(ctx, m.conn, outboxTable, "id", days)
 	}
