@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -146,8 +145,7 @@ func (s *steps) ended(ctx context.Context, tx pgx.Tx, items []*item, cause error
 	return cause
 }
 
-// write writes what the transaction makes of the items. It is the one place that
-// writes endings.
+// write writes what the transaction makes of the items. It is the one place that writes endings.
 func (s *steps) write(ctx context.Context, tx pgx.Tx, items []*item) error {
 	if !slices.ContainsFunc(items, (*item).writes) {
 		return nil
@@ -220,18 +218,19 @@ func (s *steps) claimUnparked(ctx context.Context, tx pgx.Tx, items []*item) err
 	if err := c.claim(ctx, items); err != nil {
 		return err
 	}
+	if s.processor.letters.overtaken(items) {
+		return errAlone
+	}
 	return c.holdBack(ctx, items)
 }
 
-// holdBackBehind holds back what comes behind an item of this transaction that
-// has become a letter.
+// holdBackBehind holds back what comes behind an item of this transaction that has become a letter.
 func (s *steps) holdBackBehind(ctx context.Context, tx pgx.Tx, it *item, later []*item) error {
 	if it.end.letter == nil || !s.processor.letters.parks(it.end.letter) {
 		return nil
 	}
 	for _, next := range later {
-		next.parked = next.parked || next.ordered() && next.ev.Source.Topic == it.ev.Source.Topic &&
-			bytes.Equal(next.ev.Record().Key, it.ev.Record().Key)
+		next.parked = next.parked || next.behindOf(it)
 	}
 	return claimant{s.processor, statement.On(tx)}.holdBack(ctx, later)
 }

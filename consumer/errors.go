@@ -33,12 +33,10 @@ var (
 	// ErrInstallation: a table, a column or a right of the consumer's side is
 	// missing, so that nothing can be claimed or kept.
 	ErrInstallation = errors.New("the consumer's side of the database is not as this program needs it; run `outboxctl migrate up --side consumer` and `outboxctl migrate roles --side consumer --apply`")
-	// ErrClock: clocks differ so much that events seem to come from the future. They
-	// wait, and none becomes a dead letter, until the clock is right or their time has
-	// come; the error says whose clock it is.
+	// ErrClock: clocks differ so much that events seem to come from the future. They wait, and none becomes a
+	// dead letter, until the clock is right or their time has come; the error says whose clock it is.
 	ErrClock = memory.ErrClock
-	// ErrPooler: the way to the database leads through a pooler that this use does
-	// not go well with.
+	// ErrPooler: the way to the database leads through a pooler that this use does not go well with.
 	ErrPooler = pooler.Err
 	// ErrAttended: another member of the group runs with this Processor.
 	ErrAttended = errors.New("another member of the group runs with this Processor; make a Processor and a Router for each")
@@ -60,8 +58,7 @@ var (
 	ErrHandlerTimeout = errors.New("the handler took longer than Config.HandlerTimeout")
 )
 
-// HandlerError is the failure of a handler. Everything it did was rolled back,
-// the claim too.
+// HandlerError is the failure of a handler. Everything it did was rolled back, the claim too.
 type HandlerError struct {
 	Err error
 	// Attempts are the failures of the event's handler so far, this one included, as the database counts them for all
@@ -113,15 +110,13 @@ type infrastructureError struct {
 func (e *infrastructureError) Error() string { return e.err.Error() }
 func (e *infrastructureError) Unwrap() error { return e.err }
 
-// IsInfrastructure reports whether a delivery failed for a reason outside the
-// event and its handler: the connection, a deadlock or serialization failure, a
-// server that is shutting down, starting or read-only after a failover, an ended
-// context. Deliver again, and do not count it as an attempt.
+// IsInfrastructure reports whether a delivery failed for a reason outside the event and its handler: the
+// connection, a deadlock or serialization failure, a server that is shutting down, starting or read-only
+// after a failover, an ended context. Deliver again, and do not count it as an attempt.
 //
-// Whose transaction broke decides, then when, then the code: what a handler
-// returns counts as its own failure unless the delivery's transaction is broken
-// for such a reason. An error of its other database, or of an HTTP call, is the
-// handler's.
+// Whose transaction broke decides, then when, then the code: what a handler returns counts as its own
+// failure unless the delivery's transaction is broken for such a reason. An error of its other database,
+// or of an HTTP call, is the handler's.
 func IsInfrastructure(err error) bool {
 	if marked, infrastructure := mark(err); marked {
 		return infrastructure
@@ -130,8 +125,7 @@ func IsInfrastructure(err error) bool {
 	return ok && sqlstate.Infrastructure(code)
 }
 
-// mark reports whether an error was judged, and how, by the first mark in its
-// tree from outside in.
+// mark reports whether an error was judged, and how, by the first mark in its tree from outside in.
 func mark(err error) (marked, infrastructure bool) {
 	for err != nil {
 		switch e := err.(type) { //nolint:errorlint // the tree is walked here
@@ -152,10 +146,12 @@ func mark(err error) (marked, infrastructure bool) {
 	return false, false
 }
 
-// Permanent reports whether no further delivery can succeed before the program or
-// the database's installation is changed: [ErrNoHandler], [ErrNoClass],
-// [ErrRegistration] and [ErrInstallation].
+// Permanent reports whether no further delivery can succeed before the program or the database's
+// installation is changed: [ErrNoHandler], [ErrNoClass], [ErrRegistration] and [ErrInstallation]. What a
+// handler returns is one if it is the last of them; the others are of the event that it asked about.
 func Permanent(err error) bool {
-	return errors.Is(err, ErrNoHandler) || errors.Is(err, ErrNoClass) || errors.Is(err, ErrRegistration) ||
-		errors.Is(err, ErrInstallation)
+	marked, infrastructure := mark(err)
+	own := !marked || infrastructure
+	return errors.Is(err, ErrInstallation) ||
+		own && (errors.Is(err, ErrNoHandler) || errors.Is(err, ErrNoClass) || errors.Is(err, ErrRegistration))
 }

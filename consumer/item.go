@@ -37,8 +37,7 @@ type item struct {
 	broke     bool // while its handler ran
 }
 
-// ending is what a transaction makes of an event, as a value: only
-// [steps.write] writes it.
+// ending is what a transaction makes of an event, as a value: only [steps.write] writes it.
 type ending struct {
 	outcome Outcome
 	err     error   // goes with the outcome
@@ -61,8 +60,7 @@ func (it *item) writes() bool {
 	return it.end.letter != nil || it.redrive != nil || it.ev.Source.Topic != "" && it.byArrival()
 }
 
-// fresh reports whether the transaction under way has claimed the event, so that
-// its handler has to run.
+// fresh reports whether the transaction under way has claimed the event, so that its handler has to run.
 func (it *item) fresh() bool { return it.claim.Outcome == Processed }
 
 // after is what became of an item whose one transaction ended with err.
@@ -89,10 +87,9 @@ func (it *item) accept(judged Event) {
 	it.claim = Claim{Outcome: Processed, Late: judged.Late, Unprotected: judged.Unprotected}
 }
 
-// refuse is what becomes of an event that is not to be applied, by what its claim
-// has found. An event without Source has no place for a letter, and a replay that
-// is meant for another group needs none: they are left to the caller. That of a
-// redrive stays the letter that it is.
+// refuse is what becomes of an event that is not to be applied, by what its claim has found. An event
+// without Source has no place for a letter, and a replay that is meant for another group needs none: they
+// are left to the caller. That of a redrive stays the letter that it is.
 func (it *item) refuse(p *Processor) (ending, error) {
 	if it.redrive != nil && it.claim.Outcome != Duplicate {
 		return ending{}, refusedAgain(it.claim)

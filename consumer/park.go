@@ -1,10 +1,12 @@
 package consumer
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,12 +24,10 @@ type LetterPolicy string
 const (
 	// LetterGoOn applies later events of the aggregate without it.
 	LetterGoOn LetterPolicy = "go-on"
-	// LetterPark keeps later records of its topic with its record key as letters
-	// in the state "parked". They are handled, in the order of their offsets, once
-	// the letter was redriven or discarded; the first that fails is open, and the
-	// rest waits behind that one. A replay parks nothing, because it may have been
-	// applied before. All members of a group must have the same choice. Each
-	// delivery reads one row more.
+	// LetterPark keeps later records of its topic with its record key as letters in the state "parked". They
+	// are handled, in the order of their offsets, once the letter was redriven or discarded; the first that
+	// fails is open, and the rest waits behind that one. A replay parks nothing, because it may have been
+	// applied before. All members of a group must have the same choice. Each delivery reads one row more.
 	LetterPark LetterPolicy = "park"
 )
 
@@ -89,6 +89,23 @@ func (ls *letters) lookForParked(ctx context.Context, tx pgx.Tx, items []*item) 
 		it.parked, it.discarded = it.parked || row.Parked, it.discarded || !row.Parked
 	}
 	return nil
+}
+
+// behindOf reports whether the item, a later one, has to wait behind another that is a letter.
+func (it *item) behindOf(other *item) bool {
+	return it.ordered() && it.ev.Source.Topic == other.ev.Source.Topic && bytes.Equal(it.ev.Record().Key, other.ev.Record().Key)
+}
+
+// overtaken reports whether another member has made a letter of an item since it was looked for parked
+// keys: its claim was waited for, and what is behind the item is to be looked for anew.
+func (ls *letters) overtaken(items []*item) bool {
+	for i, it := range items {
+		if ls.retry.OnLetter == LetterPark && it.claim.Outcome == DeadLettered && !it.parked && slices.ContainsFunc(items[i+1:],
+			func(next *item) bool { return next.fresh() && !next.parked && next.behindOf(it) }) {
+			return true
+		}
+	}
+	return false
 }
 
 func (it *item) heldBack() {
@@ -211,8 +228,7 @@ func (ls *letters) lockKey(ctx context.Context, tx pgx.Tx, topic string, key []b
 // queued reports whether other letters of its key may wait for this one.
 func (l *requested) queued() bool { return l.RecordKey != nil && reason(l.Reason) != reasonReplay }
 
-// inTurn locks the key of a letter, and refuses it while another one of the key
-// comes first.
+// inTurn locks the key of a letter, and refuses it while another one of the key comes first.
 func (ls *letters) inTurn(ctx context.Context, tx pgx.Tx, l *requested) error {
 	if !l.queued() {
 		return nil
@@ -242,8 +258,7 @@ func (ls *letters) unpark(ctx context.Context, tx pgx.Tx, topic string, key []by
 	return nil
 }
 
-// stopRelease opens a parked letter about which somebody has to decide, whatever
-// it waited for.
+// stopRelease opens a parked letter about which somebody has to decide, whatever it waited for.
 func (ls *letters) stopRelease(ctx context.Context, l *requested) decision {
 	n, err := consumerdb.New(ls.db).StopRelease(ctx, consumerdb.StopReleaseParams{
 		ConsumerGroup: ls.group, Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,

@@ -41,16 +41,20 @@ func newQueue(t *testing.T) *queue {
 }
 
 func (q *queue) member(policy consumer.LetterPolicy) *consumer.Router {
+	return q.memberWith(policy, q.apply)
+}
+
+func (q *queue) memberWith(policy consumer.LetterPolicy, apply consumer.TxHandler) *consumer.Router {
 	p, err := consumer.New(q.t.Context(), consumer.Config{
 		Group: "billing", DB: q.db, Retry: consumer.Retry{MaxAttempts: 1, OnLetter: policy}, LockTimeout: 200 * time.Millisecond,
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	require.NoError(q.t, err)
 	r := consumer.NewRouter(p)
-	r.Tx("Paid", q.apply)
-	r.Batch("Moved", consumer.BatchOptions{}, q.apply)
+	r.Tx("Paid", apply)
+	r.Batch("Moved", consumer.BatchOptions{}, apply)
 	r.Func("Asked", func(ctx context.Context, ev consumer.Event) error {
-		_, err := consumer.DoNamed(ctx, p, ev, "ask", func(ctx context.Context, tx pgx.Tx) (string, error) { return "", q.apply(ctx, tx, ev) })
+		_, err := consumer.DoNamed(ctx, p, ev, "ask", func(ctx context.Context, tx pgx.Tx) (string, error) { return "", apply(ctx, tx, ev) })
 		return err
 	})
 	return r
@@ -146,6 +150,7 @@ func TestParkKeepsOrder(t *testing.T) {
 		}
 	}
 	t.Run("in one batch", func(t *testing.T) { parkInBatch(newQueue(t)) })
+	t.Run("one batch of two members", func(t *testing.T) { parkByTwo(newQueue(t)) })
 	t.Run("one that is malformed", func(t *testing.T) { parkMalformed(newQueue(t)) })
 	t.Run("switched off", func(t *testing.T) { parkOff(newQueue(t)) })
 }
@@ -320,6 +325,38 @@ func parkRefused(q *queue, kind string) {
 	q.decide(5, "discarded")
 	q.redrive(1)
 	q.applied(3, 1, 2, 4, 6)
+}
+
+// parkByTwo: a member that was taken for dead makes a letter, while its heir waits for the claims
+// of the same batch and has looked for parked keys already.
+func parkByTwo(q *queue) {
+	t := q.t
+	recs := []consumer.Record{q.next("Moved", "A"), q.next("Moved", "A"), q.next("Moved", "B")}
+	holds, calls := make(chan struct{}), 0
+	zombie := q.memberWith(consumer.LetterPark, func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
+		if ev.Source.Offset > 1 {
+			return q.apply(ctx, tx, ev)
+		}
+		if calls++; calls == 2 { // with a savepoint: this one is kept
+			close(holds)
+			q.waitBlocked(ctx, nil)
+		}
+		return consumer.DeadLetter(errBroken)
+	})
+	var first []consumer.Delivery
+	var group sync.WaitGroup
+	group.Go(func() { first = zombie.HandleRecords(t.Context(), recs) })
+	<-holds
+	second := q.router.HandleRecords(t.Context(), recs)
+	group.Wait()
+	for _, of := range [][]consumer.Delivery{first, second} {
+		require.Len(t, of, 3)
+		for i, d := range of[:2] {
+			require.Equal(t, consumer.DeadLettered, d.Outcome, "%d: %v", i, d.Err)
+		}
+	}
+	q.applied(3)
+	q.states("1 open handler", "2 parked parked")
 }
 
 func parkInBatch(q *queue) {

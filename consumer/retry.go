@@ -17,12 +17,10 @@ import (
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
-// defaultMaxAttempts of [Retry]. With the pauses of package saramagroup they
-// take three to six minutes.
+// defaultMaxAttempts of [Retry]. With the pauses of package saramagroup they take three to six minutes.
 const defaultMaxAttempts = 20
 
-// attemptsKept is how long the count of an event's failures is remembered after
-// the last one.
+// attemptsKept is how long the count of an event's failures is remembered after the last one.
 const attemptsKept = 7 * 24 * time.Hour
 
 // cameBackTimeout bounds how long it may take to say that the handling of an event
@@ -43,9 +41,8 @@ type Retry struct {
 	// MaxAttempts is how many failures of the handler an event may have, through restarts and on whichever member of
 	// the group. Default 20; negative: no limit.
 	MaxAttempts int
-	// Permanent reports that no further attempt can mend a handler's error, in
-	// addition to those marked by [DeadLetter]. May be nil. It must be safe for
-	// concurrent use.
+	// Permanent reports that no further attempt can mend a handler's error, in addition to those marked by
+	// [DeadLetter]. May be nil. It must be safe for concurrent use.
 	Permanent func(err error) bool
 	// OnLetter says what becomes of events behind one that became a dead letter, whatever for. Default [LetterGoOn].
 	OnLetter LetterPolicy
@@ -100,9 +97,8 @@ func (a *attempts) failure(ctx context.Context, tx pgx.Tx, it *item, cause error
 	return times, permanent || a.retry.MaxAttempts >= 0 && int(times) >= a.retry.MaxAttempts, nil
 }
 
-// start counts that the handling of an event begins, and returns how often it
-// was begun and has not come back, this time included. It may not begin when that
-// was so Retry.MaxAttempts times.
+// start counts that the handling of an event begins, and returns how often it was begun and has not come
+// back, this time included. It may not begin when that was so Retry.MaxAttempts times.
 func (a *attempts) start(ctx context.Context, id uuid.UUID) (starts int32, may bool, err error) {
 	if counted, ok := a.cameBack.LoadAndDelete(id); ok { // and could not be taken back then
 		starts, _ = counted.(int32)
@@ -170,8 +166,7 @@ func (a *attempts) end(ctx context.Context, id uuid.UUID, starts int32) {
 	}
 }
 
-// forget takes back what has given an event up, so that a redrive of its letter
-// has all attempts.
+// forget takes back what has given an event up, so that a redrive of its letter has all attempts.
 func (a *attempts) forget(ctx context.Context, tx pgx.Tx, id uuid.UUID, times int32) error {
 	if err := consumerdb.New(tx).CameBack(ctx, consumerdb.CameBackParams{EventID: id, ConsumerGroup: a.group,
 		Starts: times}); err != nil {
@@ -261,8 +256,7 @@ func (s *steps) failed(ctx context.Context, it *item, cause error) {
 	}
 }
 
-// count counts a failure of the handler, and gives the event up when it was the last
-// one that it may have.
+// count counts a failure of the handler, and gives the event up when it was the last one that it may have.
 func (s *steps) count(ctx context.Context, it *item, cause error) error {
 	return s.inTx(ctx, []*item{it}, func(tx pgx.Tx) error {
 		attempts, last, err := s.processor.attempts.failure(ctx, tx, it, cause)
@@ -273,9 +267,8 @@ func (s *steps) count(ctx context.Context, it *item, cause error) error {
 	})
 }
 
-// pay counts the failure that an event owes, before its handler runs again: right
-// after it the database may have been away, because it had crashed. Over: it was the
-// last one, or could not be counted.
+// pay counts the failure that an event owes, before its handler runs again: right after it the database
+// may have been away, because it had crashed. Over: it was the last one, or could not be counted.
 func (s *steps) pay(ctx context.Context, it *item) (over bool) {
 	cause := s.processor.breaks.Debt(it.tries)
 	if it.redrive != nil {
@@ -295,10 +288,9 @@ func (s *steps) pay(ctx context.Context, it *item) (over bool) {
 	return false
 }
 
-// giveUp claims an event that is not applied, because its last attempt has failed, say. One that another delivery
-// has settled meanwhile is left as it is. An event that is open was not settled,
-// whatever its claim says: that was written with its first effect, by an earlier
-// release.
+// giveUp claims an event that is not applied, because its last attempt has failed, say. One that another
+// delivery has settled meanwhile is left as it is. An event that is open was not settled, whatever its
+// claim says: that was written with its first effect, by an earlier release.
 func (s *steps) giveUp(ctx context.Context, tx pgx.Tx, it *item, end ending) (err error) {
 	if err := s.claim(ctx, tx, []*item{it}); err != nil {
 		return err
@@ -332,7 +324,7 @@ func (s *steps) crashed(ctx context.Context, it *item, times int32) (Outcome, er
 	cause := fmt.Errorf("the process ended %d times while this event, and nothing else of its partition, was being handled; "+
 		"find out what the handler does with it, then redrive the letter, or discard it", times)
 	settled, err := false, error(nil)
-	if it.handler.fn != nil {
+	if it.handler.fn != nil && !it.handler.again {
 		settled, err = s.look(ctx, it)
 	}
 	if err == nil && !settled {

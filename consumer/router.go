@@ -102,7 +102,8 @@ func (r *Router) Func(eventType string, h FuncHandler) {
 //
 // Windows, floors and fingerprints are not looked at, and no letter is waited for
 // ([LetterPark]). An event whose handler has used up its attempts is claimed as given up,
-// and becomes a dead letter like any other; its redrive claims it as one of [Router.Func].
+// and becomes a dead letter like any other, and there window and floor count, which the
+// letter may name in place of the failure; its redrive claims it as one of [Router.Func].
 // [Fence] and [Do] in the handler are [ErrInTx]. Registration as in [Router.Tx]. The one
 // option is [Remembered].
 func (r *Router) AtLeastOnce(eventType string, h FuncHandler, options ...AtLeastOnceOption) {

@@ -149,6 +149,8 @@ func TestIsInfrastructure(t *testing.T) {
 	require.False(t, consumer.IsInfrastructure(nil))
 	require.False(t, consumer.IsInfrastructure(errors.New("broken")))
 	require.False(t, consumer.Permanent(errors.New("broken")))
+	require.False(t, consumer.Permanent(&consumer.HandlerError{Err: fmt.Errorf("another event: %w", consumer.ErrNoClass)}), "of what the handler asked about")
+	require.True(t, consumer.Permanent(&consumer.HandlerError{Err: consumer.ErrInstallation}))
 }
 
 func TestPanicErrorUnwraps(t *testing.T) {

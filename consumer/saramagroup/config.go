@@ -67,7 +67,7 @@ type Config struct {
 	SessionTimeout time.Duration
 	// DrainTimeout is how long the message in hand may go on when the session
 	// ends, by a rebalance or the end of the context, before it is rolled back.
-	// Less than a minute, Kafka's rebalance timeout; default 5 s.
+	// Less than 20 s: it may pass three times within Kafka's rebalance timeout, a minute; default 5 s.
 	DrainTimeout time.Duration
 	// Concurrency is how many deliveries of one partition run at once; those of
 	// one aggregate (record key) never do. A batch counts as one. Default 1.
@@ -211,8 +211,8 @@ func (c Config) validate() error {
 	if c.SessionTimeout < time.Second {
 		return fmt.Errorf("config: SessionTimeout %s: want at least 1s", c.SessionTimeout)
 	}
-	if c.DrainTimeout < 0 || c.DrainTimeout >= rebalanceTimeout {
-		return fmt.Errorf("config: DrainTimeout %s: want more than 0 and less than %s", c.DrainTimeout, rebalanceTimeout)
+	if c.DrainTimeout < 0 || c.DrainTimeout >= rebalanceTimeout/3 { // for the workers, the last commit and the marks
+		return fmt.Errorf("config: DrainTimeout %s: want more than 0 and less than %s", c.DrainTimeout, rebalanceTimeout/3)
 	}
 	if c.Concurrency < 0 || c.MaxHeld < c.Concurrency || c.MaxHeldBytes < 0 {
 		return fmt.Errorf("config: Concurrency %d, MaxHeld %d, MaxHeldBytes %d: want more than 0, and MaxHeld no less than Concurrency", c.Concurrency, c.MaxHeld, c.MaxHeldBytes)

@@ -81,7 +81,7 @@ func TestConfigErrorsNameFieldAndValue(t *testing.T) {
 		"retry":             {saramagroup.Config{Topics: ok, RetryMin: time.Minute}, "RetryMin 1m0s, RetryMax 30s"},
 		"negative retry":    {saramagroup.Config{Topics: ok, RetryMin: -1}, "RetryMin -1ns"},
 		"negative commit":   {saramagroup.Config{Topics: ok, CommitInterval: -1}, "CommitInterval -1ns"},
-		"long drain":        {saramagroup.Config{Topics: ok, DrainTimeout: time.Minute}, "DrainTimeout 1m0s"},
+		"long drain":        {saramagroup.Config{Topics: ok, DrainTimeout: 20 * time.Second}, "DrainTimeout 20s"},
 		"housekeeping":      {saramagroup.Config{Topics: ok, HousekeepingInterval: -1}, "HousekeepingInterval -1ns"},
 		"letters to itself": {saramagroup.Config{Topics: ok, DeadLetterTopic: topic}, `DeadLetterTopic "orders" is one of Topics`},
 		"mechanism":         {saramagroup.Config{Topics: ok, SASL: &saramagroup.SASL{Mechanism: "NTLM"}}, `SASL.Mechanism "NTLM"`},
