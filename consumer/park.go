@@ -93,15 +93,19 @@ func (ls *letters) lookForParked(ctx context.Context, tx pgx.Tx, items []*item) 
 
 // behindOf reports whether the item, a later one, has to wait behind another that is a letter.
 func (it *item) behindOf(other *item) bool {
-	return it.ordered() && it.ev.Source.Topic == other.ev.Source.Topic && bytes.Equal(it.ev.Record().Key, other.ev.Record().Key)
+	return it.ordered() && it.ev.Source.Topic == other.ev.Source.Topic &&
+		bytes.Equal(it.ev.Record().Key, other.ev.Record().Key)
 }
 
 // overtaken reports whether another member has made a letter of an item since it was looked for parked
 // keys: its claim was waited for, and what is behind the item is to be looked for anew.
 func (ls *letters) overtaken(items []*item) bool {
 	for i, it := range items {
-		if ls.retry.OnLetter == LetterPark && it.claim.Outcome == DeadLettered && !it.parked && slices.ContainsFunc(items[i+1:],
-			func(next *item) bool { return next.fresh() && !next.parked && next.behindOf(it) }) {
+		if ls.retry.OnLetter != LetterPark || it.claim.Outcome != DeadLettered || it.parked {
+			continue
+		}
+		behind := func(next *item) bool { return next.fresh() && !next.parked && next.behindOf(it) }
+		if slices.ContainsFunc(items[i+1:], behind) {
 			return true
 		}
 	}

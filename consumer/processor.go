@@ -53,11 +53,10 @@ type member struct {
 // ErrNotInstalled: the database has no tables of the consumer's side.
 var ErrNotInstalled = errors.New("the consumer's tables are not installed")
 
-// New checks the configuration and that the consumer's tables exist, and
-// registers the group's classes. The error names the field and its value, or is
-// [ErrNotInstalled], [ErrInstallation] for a login without the rights of the
-// consumer's role, or [ErrPooler] for a pool that keeps prepared statements
-// behind a pooler that does not.
+// New checks the configuration and that the consumer's tables exist, and registers the group's classes.
+// The error names the field and its value, or is [ErrNotInstalled], [ErrInstallation] for a login without
+// the rights of the consumer's role, or [ErrPooler] for a pool that keeps prepared statements behind a
+// pooler that does not.
 func New(ctx context.Context, cfg Config) (*Processor, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -196,9 +195,8 @@ func (p *Processor) Complete(ctx context.Context, tx pgx.Tx, ev Event, result []
 	return claimant{p, statement.On(tx)}.completeOne(ctx, ev, result)
 }
 
-// ClaimSQL is [Processor.Claim] for database/sql and what is built on it, with
-// pgx's stdlib or lib/pq as the driver. Of sqlx, bun and gorm give the *sql.Tx
-// inside of their transactions.
+// ClaimSQL is [Processor.Claim] for database/sql and what is built on it, with pgx's stdlib or lib/pq as
+// the driver. Of sqlx, bun and gorm give the *sql.Tx inside of their transactions.
 func (p *Processor) ClaimSQL(ctx context.Context, tx *sql.Tx, ev Event) (Claim, error) {
 	if err := ev.validate(); err != nil {
 		return Claim{}, err
@@ -214,15 +212,13 @@ func (p *Processor) CompleteSQL(ctx context.Context, tx *sql.Tx, ev Event, resul
 	return claimant{p, statement.OnSQL(tx)}.completeOne(ctx, ev, result)
 }
 
-// SaveProgress writes marks, durably, after the effects that they stand for. The
-// write-ahead log keeps the order: a database that has a mark has every effect
-// before it, even after a failover that lost commits. So Kafka's offsets may
-// follow the marks, never lead them.
+// SaveProgress writes marks, durably, after the effects that they stand for. The write-ahead log keeps the
+// order: a database that has a mark has every effect before it, even after a failover that lost commits.
+// So Kafka's offsets may follow the marks, never lead them.
 //
-// History is what [Processor.Progress] said when the work began. On another one
-// nothing is written and the error is [ErrHistory], because the marks may stand
-// for effects that are lost. So it is when a mark is gone, or lower than this
-// Processor has last read or saved it: higher it may be, by another member.
+// History is what [Processor.Progress] said when the work began. On another one nothing is written and the
+// error is [ErrHistory], because the marks may stand for effects that are lost. So it is when a mark is
+// gone, or lower than this Processor has last read or saved it: higher it may be, by another member.
 // Without marks only the history is found out.
 func (p *Processor) SaveProgress(ctx context.Context, history string, marks []Mark) error {
 	return p.marks.save(ctx, history, marks, false)
