@@ -98,6 +98,15 @@ func TestAtLeastOnceCountedAnew(t *testing.T) {
 	outcome, err := r.HandleRecord(t.Context(), rec)
 	require.NoError(t, err)
 	require.Equal(t, []any{consumer.DeadLettered, 1}, []any{outcome, e.letters()})
+
+	ends := newEvent(t) // its process, each time
+	ends.Key = keyAt(t, time.Now().AddDate(-1, 0, 0))
+	exec(t, e.db, `INSERT INTO onceward.attempts (event_id, consumer_group, attempts, starts, last_error, expires_at) VALUES ($1, 'stats', 0, 2, '', now() + interval '1 day')`, ends.Key.UUID())
+	rec = recordOf(ends, 8)
+	rec.Source.TopicID = topic
+	outcome, err = r.HandleCautiously(t.Context(), rec)
+	require.NoError(t, err)
+	require.Equal(t, []any{consumer.DeadLettered, 2}, []any{outcome, e.letters()})
 }
 
 // TestAtLeastOnceHasNoEffects: Fence and Do would claim what its letter claims. An event

@@ -147,11 +147,10 @@ func mark(err error) (marked, infrastructure bool) {
 }
 
 // Permanent reports whether no further delivery can succeed before the program or the database's
-// installation is changed: [ErrNoHandler], [ErrNoClass], [ErrRegistration] and [ErrInstallation]. What a
-// handler returns is one if it is the last of them; the others are of the event that it asked about.
+// installation is changed: [ErrNoHandler], [ErrNoClass], [ErrRegistration] and [ErrInstallation]. Of the
+// first two, what a handler returns is none: it is of the event that the handler asked about.
 func Permanent(err error) bool {
-	marked, infrastructure := mark(err)
-	own := !marked || infrastructure
-	return errors.Is(err, ErrInstallation) ||
-		own && (errors.Is(err, ErrNoHandler) || errors.Is(err, ErrNoClass) || errors.Is(err, ErrRegistration))
+	marked, _ := mark(err)
+	return errors.Is(err, ErrRegistration) || errors.Is(err, ErrInstallation) ||
+		!marked && (errors.Is(err, ErrNoHandler) || errors.Is(err, ErrNoClass))
 }

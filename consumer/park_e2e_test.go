@@ -3,6 +3,7 @@
 package consumer_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -26,6 +27,7 @@ type queue struct {
 	router *consumer.Router
 	mu     sync.Mutex
 	fails  map[int64]error // by offset
+	locks  time.Duration   // LockTimeout of the next members, if not 200 ms
 	recs   []consumer.Record
 }
 
@@ -46,7 +48,7 @@ func (q *queue) member(policy consumer.LetterPolicy) *consumer.Router {
 
 func (q *queue) memberWith(policy consumer.LetterPolicy, apply consumer.TxHandler) *consumer.Router {
 	p, err := consumer.New(q.t.Context(), consumer.Config{
-		Group: "billing", DB: q.db, Retry: consumer.Retry{MaxAttempts: 1, OnLetter: policy}, LockTimeout: 200 * time.Millisecond,
+		Group: "billing", DB: q.db, Retry: consumer.Retry{MaxAttempts: 1, OnLetter: policy}, LockTimeout: cmp.Or(q.locks, 200*time.Millisecond),
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	require.NoError(q.t, err)
@@ -333,6 +335,8 @@ func parkByTwo(q *queue) {
 	t := q.t
 	recs := []consumer.Record{q.next("Moved", "A"), q.next("Moved", "A"), q.next("Moved", "B")}
 	holds, calls := make(chan struct{}), 0
+	q.locks = time.Minute
+	heir := q.member(consumer.LetterPark)
 	zombie := q.memberWith(consumer.LetterPark, func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
 		if ev.Source.Offset > 1 {
 			return q.apply(ctx, tx, ev)
@@ -347,7 +351,7 @@ func parkByTwo(q *queue) {
 	var group sync.WaitGroup
 	group.Go(func() { first = zombie.HandleRecords(t.Context(), recs) })
 	<-holds
-	second := q.router.HandleRecords(t.Context(), recs)
+	second := heir.HandleRecords(t.Context(), recs)
 	group.Wait()
 	for _, of := range [][]consumer.Delivery{first, second} {
 		require.Len(t, of, 3)

@@ -151,6 +151,7 @@ func TestIsInfrastructure(t *testing.T) {
 	require.False(t, consumer.Permanent(errors.New("broken")))
 	require.False(t, consumer.Permanent(&consumer.HandlerError{Err: fmt.Errorf("another event: %w", consumer.ErrNoClass)}), "of what the handler asked about")
 	require.True(t, consumer.Permanent(&consumer.HandlerError{Err: consumer.ErrInstallation}))
+	require.True(t, consumer.Permanent(&consumer.HandlerError{Err: consumer.ErrRegistration}), "a Processor of another database")
 }
 
 func TestPanicErrorUnwraps(t *testing.T) {

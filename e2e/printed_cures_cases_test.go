@@ -269,7 +269,7 @@ func noPartitionToday(t *testing.T, c *cures, w *environment, r *relayProcess, l
 	err := enqueue(t, w)
 	require.ErrorIs(t, err, outbox.ErrOutOfWindow)
 	c.find(t, "outbox/result.go: outboxctl partitions maintain --config relay.yaml", err.Error())
-	c.find(t, "migrations/outbox/00005_secure.sql: outboxctl partitions maintain", hintOf(t, w))
+	c.find(t, "migrations/outbox/00005_secure.sql: outboxctl partitions maintain --config relay.yaml", hintOf(t, w))
 	w.execute("ALTER TABLE " + leaf + " RENAME TO kept")
 	w.execute("ALTER TABLE onceward.kept SET SCHEMA public")
 	r = again(r)

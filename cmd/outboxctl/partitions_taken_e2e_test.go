@@ -80,6 +80,14 @@ func TestADetachedDayIsNamed(t *testing.T) {
 	var rows int
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM onceward."+day(0)+"_detached").Scan(&rows))
 	require.Equal(t, 1, rows, "nothing is lost")
+
+	// One of a day that is over, too, though that is not made anew once its name is free.
+	exec(t, pool, "ALTER TABLE onceward.outbox DETACH PARTITION onceward."+day(-1))
+	require.Contains(t, wrong(t, "partitions", "status"), `"onceward"."`+day(-1)+`" exists and is not attached`)
+	exec(t, pool, "ALTER TABLE onceward."+day(-1)+" RENAME TO kept")
+	fine(t, "partitions", "maintain")
+	require.False(t, covered(-1))
+	fine(t, "partitions", "status")
 }
 
 // TestAnEventOfADetachedDay: a partition that somebody detaches while it is open has events

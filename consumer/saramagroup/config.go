@@ -184,7 +184,11 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func (c Config) validate() error {
+// drains is how often DrainTimeout may pass at the end of a session: for the workers, the last
+// commit, and the marks.
+const drains = 3
+
+func (c Config) validate(drains time.Duration) error {
 	if len(c.Topics) == 0 {
 		return errors.New("config: Topics is empty; name at least one topic")
 	}
@@ -211,8 +215,8 @@ func (c Config) validate() error {
 	if c.SessionTimeout < time.Second {
 		return fmt.Errorf("config: SessionTimeout %s: want at least 1s", c.SessionTimeout)
 	}
-	if c.DrainTimeout < 0 || c.DrainTimeout >= rebalanceTimeout/3 { // for the workers, the last commit and the marks
-		return fmt.Errorf("config: DrainTimeout %s: want more than 0 and less than %s", c.DrainTimeout, rebalanceTimeout/3)
+	if most := rebalanceTimeout / drains; c.DrainTimeout < 0 || c.DrainTimeout >= most {
+		return fmt.Errorf("config: DrainTimeout %s: want more than 0 and less than %s", c.DrainTimeout, most)
 	}
 	if c.Concurrency < 0 || c.MaxHeld < c.Concurrency || c.MaxHeldBytes < 0 {
 		return fmt.Errorf("config: Concurrency %d, MaxHeld %d, MaxHeldBytes %d: want more than 0, and MaxHeld no less than Concurrency", c.Concurrency, c.MaxHeld, c.MaxHeldBytes)

@@ -81,7 +81,7 @@ func Run(ctx context.Context, brokers []string, handler Handler, cfg Config) err
 	if err := handler.Err(); err != nil {
 		return fmt.Errorf("consume: %w", err)
 	}
-	if err := cfg.validate(); err != nil {
+	if err := cfg.validate(drains); err != nil {
 		return fmt.Errorf("consume: %w", err)
 	}
 	leave, err := handler.Attend()

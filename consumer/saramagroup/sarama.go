@@ -33,7 +33,7 @@ const metadataRefresh = time.Minute
 // and not buffered: see the package comment.
 func (c Config) SaramaConfig() (*sarama.Config, error) {
 	c = c.withDefaults()
-	if err := c.validate(); err != nil {
+	if err := c.validate(drains); err != nil {
 		return nil, err
 	}
 	s := kafkaconf.New(c.ClientID, c.Version)

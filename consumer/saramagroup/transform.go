@@ -221,7 +221,7 @@ func (c TransformConfig) validate(brokers []string, group string, fn TransformFu
 	if fn == nil {
 		return errors.New("no function given")
 	}
-	if err := c.member().withDefaults().validate(); err != nil {
+	if err := c.member().withDefaults().validate(2); err != nil { // drains: a commit, and an abort
 		return err
 	}
 	if c.TransactionTimeout < time.Second || c.TransactionTimeout > 15*time.Minute {
@@ -229,9 +229,6 @@ func (c TransformConfig) validate(brokers []string, group string, fn TransformFu
 	}
 	if c.CommitInterval < 0 || c.CommitInterval > c.TransactionTimeout/4 {
 		return fmt.Errorf("config: CommitInterval %s: want more than 0, and at most a quarter of TransactionTimeout, %s", c.CommitInterval, c.TransactionTimeout)
-	}
-	if c.DrainTimeout >= rebalanceTimeout/2 { // for a commit, and for an abort
-		return fmt.Errorf("config: DrainTimeout %s: want more than 0 and less than %s", c.DrainTimeout, rebalanceTimeout/2)
 	}
 	if c.MaxRecords < 0 || c.MaxMessageBytes < 0 {
 		return fmt.Errorf("config: MaxRecords %d, MaxMessageBytes %d: want more than 0", c.MaxRecords, c.MaxMessageBytes)

@@ -285,6 +285,9 @@ func TestTransformConfig(t *testing.T) {
 		change(&cfg)
 		require.ErrorContains(t, saramagroup.Transform(t.Context(), []string{"localhost:1"}, "g", shout, cfg), want)
 	}
+	long := fine
+	long.DrainTimeout, long.MaxRecords = 25*time.Second, -1
+	require.ErrorContains(t, saramagroup.Transform(t.Context(), []string{"localhost:1"}, "g", shout, long), "MaxRecords -1", "which is longer than Run's")
 	require.ErrorContains(t, saramagroup.Transform(t.Context(), nil, "g", shout, fine), "no brokers")
 	require.ErrorContains(t, saramagroup.Transform(t.Context(), []string{"localhost:1"}, "", shout, fine), "the group is empty")
 	require.ErrorContains(t, saramagroup.Transform(t.Context(), []string{"localhost:1"}, "g", nil, fine), "no function")

@@ -103,7 +103,8 @@ func TestDaysThatAreOverAreMadeAboveTheNewestOnly(t *testing.T) {
 		"none":                         {nil, days[1:]},
 		"one is pinned":                {[]Partition{days[0], days[4], days[5]}, days[6:]},
 		"nobody made any for long":     {days[:3], days[3:]},
-		"today's is missing":           {days[6:], days[5:6]},
+		"today's is missing":           {[]Partition{days[4], days[6]}, []Partition{days[5], days[7]}},
+		"the clock is behind them":     {days[6:], nil},
 		"the newest but one, and over": {[]Partition{days[2], days[4]}, days[5:]},
 	} {
 		got, err := span.Missing("onceward.outbox", tc.existing)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,14 +64,14 @@ type Span struct {
 
 // floor is the first day that may be made anew, where there are partitions.
 func (s Span) floor(oldest, newest time.Time) time.Time {
-	switch today := Day(s.Today); {
-	case s.Today.IsZero():
+	today := Day(s.Today)
+	switch {
+	case s.Today.IsZero() || today.Before(oldest):
 		return oldest
 	case newest.Before(today):
 		return newest
-	default:
-		return today
 	}
+	return today
 }
 
 // Missing returns what [Ensure] would make of "schema.table" where the given
@@ -134,7 +135,8 @@ func statements(table, column string, todo []Partition) (out []string) {
 }
 
 // lacking returns the partitions that are missing and can be made, and which of the
-// others cannot.
+// others cannot: among those that would not be made anew too, of which one may have
+// been detached.
 func lacking(ctx context.Context, q Querier, table string, days Span) ([]Partition, *TakenError, error) {
 	existing, err := List(ctx, q, table)
 	if err != nil {
@@ -144,7 +146,13 @@ func lacking(ctx context.Context, q Querier, table string, days Span) ([]Partiti
 	if err != nil {
 		return nil, nil, err
 	}
-	return free(ctx, q, table, existing, todo)
+	days.Today = time.Time{}
+	all, err := days.Missing(table, existing)
+	if err != nil {
+		return nil, nil, err
+	}
+	can, taken, err := free(ctx, q, table, existing, all)
+	return slices.DeleteFunc(can, func(p Partition) bool { return !slices.Contains(todo, p) }), taken, err
 }
 
 // attachMissing looks again under the lock that attaching takes anyway: it

@@ -168,13 +168,17 @@ func TestSkipWhileTheRelayIsHalted(t *testing.T) {
 				}
 				p := testPump(sink)
 				m, kept := withPolicy(p, PolicyHalt), p.held.keeper.(*table)
+				shown := make(chan int, 100)
+				p.Holding = func(held map[string]HeldRoute) { shown <- held["shop.typo"].Events }
 				pumping(t, p, [][]cdc.Item{batch}, func() {
 					pass(time.Minute)
 					require.Len(t, kept.rows, 2)
+					require.Equal(t, 2, <-shown)
 					p.SetCommands(state.Commands{Skip: []uuid.UUID{batch[0].Row.ID}})
 					pass(2 * pulse)
 					require.Equal(t, []uuid.UUID{batch[0].Row.ID}, m.skipped)
 					require.Len(t, kept.rows, 1, "the other one waits on")
+					require.Equal(t, 1, <-shown)
 					require.Empty(t, sink.got)
 				})
 			})
