@@ -87,7 +87,6 @@ var ranElsewhere = map[string]string{
 	"migrations/outbox/00012_attachings.sql: outboxctl status":                     "TestRetireRelay",
 	"migrations/outbox/00015_rests.sql: outboxctl status":                          "it only looks",
 	"internal/operator/relays/problems.go: outboxctl retire --slot":                "TestRetireBesideTheOriginal",
-	"migrations/outbox/00016_retire.sql: SELECT pg_catalog.pg_terminate_backend":   "cmd/outboxctl: TestRetireWhatNeverBegan",
 	"internal/partition/day.go: outboxctl audit":                                   "it only looks; what it prints is run by TestADefaultPartitionIsTakenAway",
 	"internal/partition/taken.go: outboxctl partitions":                            "TestADetachedDayIsNamed",
 	"internal/operator/gaps/decide.go: outboxctl ":                                 "this one: skip of what holds a relay up, and pause",
