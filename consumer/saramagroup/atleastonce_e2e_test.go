@@ -180,7 +180,7 @@ func (c *countingGroup) member() (stop func()) {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- counter{c.pool, c.group, c.redis, c.file, 1, func() error { return nil }}.run(ctx, c.cluster.Addrs())
+		ended <- counter{c.pool, c.group, c.redis, c.file, 1, func(int64) error { return nil }}.run(ctx, c.cluster.Addrs())
 	}()
 	return func() {
 		cancel()
