@@ -188,7 +188,7 @@ func (c Config) withDefaults() Config {
 // commit, and the marks.
 const drains = 3
 
-func (c Config) validate(drains time.Duration) error {
+func (c Config) validate(drained time.Duration) error {
 	if len(c.Topics) == 0 {
 		return errors.New("config: Topics is empty; name at least one topic")
 	}
@@ -215,7 +215,7 @@ func (c Config) validate(drains time.Duration) error {
 	if c.SessionTimeout < time.Second {
 		return fmt.Errorf("config: SessionTimeout %s: want at least 1s", c.SessionTimeout)
 	}
-	if most := rebalanceTimeout / drains; c.DrainTimeout < 0 || c.DrainTimeout >= most {
+	if most := rebalanceTimeout / drained; c.DrainTimeout < 0 || c.DrainTimeout >= most {
 		return fmt.Errorf("config: DrainTimeout %s: want more than 0 and less than %s", c.DrainTimeout, most)
 	}
 	if c.Concurrency < 0 || c.MaxHeld < c.Concurrency || c.MaxHeldBytes < 0 {

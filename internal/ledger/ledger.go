@@ -60,7 +60,7 @@ type Ledger struct {
 // the stream have come as far as at.
 func New(order pglogrepl.LSN, at Reach) *Ledger {
 	l := &Ledger{Progress: NewProgress(order)}
-	l.reach = at
+	l.reached.reach = at
 	return l
 }
 

@@ -22,18 +22,15 @@ import (
 // in any order, because topics and partitions acknowledge on their own. Only
 // the prefix of tags without a hole counts.
 type Progress struct {
-	position pglogrepl.LSN // the invariant holds for it
-	count    uint64        // of the transactions with items that end by there
-	next     uint64        // tag of the next event to be read
-	low      uint64        // every tag below it has ended
-	pages    []*page       // of the tags low … next-1; nil: all of it has ended
-	spare    *page         // to be used again
-	ahead    milestones    // ends of transactions, markers, and how far the pump had come
-	end      pglogrepl.LSN // of the last transaction that was read
-	open     time.Time     // commit time of the transaction that is being read, once it was opened
-	opened   bool
-	marked   uint64 // id of the last marker that was reached
-	reach    Reach  // the last that was reached
+	next    uint64        // tag of the next event to be read
+	low     uint64        // every tag below it has ended
+	pages   []*page       // of the tags low … next-1; nil: all of it has ended
+	spare   *page         // to be used again
+	ahead   milestones    // ends of transactions, markers, and how far the pump had come
+	reached milestone     // all of those that were: the invariant holds for its end
+	end     pglogrepl.LSN // of the last transaction that was read
+	open    time.Time     // commit time of the transaction that is being read, once it was opened
+	opened  bool
 }
 
 // page says of some tags in a row which have ended.
@@ -46,7 +43,7 @@ const pageTags = 4096
 
 // NewProgress starts at a position up to which everything has ended.
 func NewProgress(position pglogrepl.LSN) *Progress {
-	return &Progress{position: position, end: position, ahead: milestones{most: maxMilestones}}
+	return &Progress{reached: milestone{end: position}, end: position, ahead: milestones{most: maxMilestones}}
 }
 
 // Open records that the items read from now on are of a transaction that was
@@ -129,7 +126,7 @@ func (p *Progress) Mark(id uint64) {
 
 // Marked returns the id of the last marker that was read and before which
 // everything has ended; 0 when there is none.
-func (p *Progress) Marked() uint64 { return p.marked }
+func (p *Progress) Marked() uint64 { return p.reached.marker }
 
 // CameTo records how far the pump has come now.
 func (p *Progress) CameTo(at Reach) {
@@ -142,11 +139,11 @@ func (p *Progress) EndedTo(at Reach) {
 	for i := range p.ahead.n {
 		p.ahead.at(i).came = false
 	}
-	p.reach = at
+	p.reached.reach = at
 }
 
 // Reach returns how far everything has ended, beside the position.
-func (p *Progress) Reach() Reach { return p.reach }
+func (p *Progress) Reach() Reach { return p.reached.reach }
 
 // Low is the first tag that has not ended.
 func (p *Progress) Low() uint64 { return p.low }
@@ -155,14 +152,14 @@ func (p *Progress) Low() uint64 { return p.low }
 func (p *Progress) Events() uint64 { return p.next }
 
 // Position returns the highest position that may be checkpointed.
-func (p *Progress) Position() pglogrepl.LSN { return p.position }
+func (p *Progress) Position() pglogrepl.LSN { return p.reached.end }
 
 // InFlight returns how many events were read since the first that has not
 // ended.
 func (p *Progress) InFlight() uint64 { return p.next - p.low }
 
 // Transactions returns how many transactions with items the position has passed.
-func (p *Progress) Transactions() uint64 { return p.count }
+func (p *Progress) Transactions() uint64 { return p.reached.count }
 
 // Oldest returns the commit time of the oldest transaction that was read, whole
 // or in part, and has not ended; zero when there is none. One that was read in
@@ -178,17 +175,7 @@ func (p *Progress) Oldest() time.Time {
 
 func (p *Progress) advance() {
 	for p.ahead.reached(p.low) {
-		m := p.ahead.pop()
-		p.count += m.count
-		if m.end > 0 {
-			p.position = m.end
-		}
-		if m.marker > 0 {
-			p.marked = m.marker
-		}
-		if m.came {
-			p.reach = m.reach
-		}
+		p.reached.join(p.ahead.pop())
 	}
 }
 

@@ -191,7 +191,7 @@ func (r *releases) skipHeld(ctx context.Context, h *heldItem) error {
 		return nil
 	}
 	h.lane = w
-	if r.inHand(w) {
+	if r.isAt(w) && r.current.inPage {
 		r.skippedFor = nil // once more: what was read of it would go out all the same
 		return nil
 	}
@@ -222,12 +222,11 @@ func (r *releases) skipHeld(ctx context.Context, h *heldItem) error {
 
 // handedOver reports whether the release has come past a place of a lane.
 func (r *releases) handedOver(w *heldLane, at ledger.Place) bool {
-	d, cursor := r.current, r.reading.cursor
-	return d != nil && cursor.Lane < len(d.order) && d.order[cursor.Lane] == w && at.Before(cursor.From)
+	return r.isAt(w) && at.Before(r.reading.cursor.From)
 }
 
-// inHand reports whether a page of a lane is being released.
-func (r *releases) inHand(w *heldLane) bool {
-	d := r.current
-	return d != nil && d.inPage && d.order[r.reading.cursor.Lane] == w
+// isAt reports whether the release has come to a lane, and no further.
+func (r *releases) isAt(w *heldLane) bool {
+	d, lane := r.current, r.reading.cursor.Lane
+	return d != nil && lane < len(d.order) && d.order[lane] == w
 }
