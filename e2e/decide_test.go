@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/internal/process"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/record"
 )
@@ -42,21 +40,9 @@ func TestOperatorDecides(t *testing.T) {
 // order runs outboxctl as an operator; it is to end with the exit code.
 func (r *replays) order(code int, args ...string) string {
 	r.t.Helper()
-	out, err := r.try(args...)
-	if code == 0 {
-		require.NoError(r.t, err, "%v: %s", args, out)
-	} else {
-		require.ErrorContains(r.t, err, fmt.Sprintf("exit status %d", code), "%v: %s", args, out)
-	}
+	out, got := asked(r.t, r.dsn(operatorLogin), args...)
+	require.Equal(r.t, code, got, "%v: %s", args, out)
 	return out
-}
-
-// try is order with whatever end.
-func (r *replays) try(args ...string) (string, error) {
-	r.t.Helper()
-	return process.Run(r.t.Context(), process.Spec{
-		Path: outboxctlBinary(r.t), Args: args, Env: []string{"OUTBOXCTL_DSN=" + r.dsn(operatorLogin), "OUTBOXCTL_INSECURE=true"},
-	})
 }
 
 // enqueue commits an event of any size.
@@ -206,8 +192,9 @@ func (r *replays) haltAndSkip() {
 	// Its row of before may be written after the event has passed.
 	var said string
 	eventually(t, "the relay says that it goes on", 30*time.Second, func() (goesOn bool) {
-		said, err = r.try("status")
-		return err == nil
+		var code int
+		code, said = statusOf(t, r.environment)
+		return code == 0
 	})
 	require.NotContains(t, said, "told to skip")
 	r.relay.stop()

@@ -4,11 +4,9 @@ package e2e
 
 import (
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -17,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/kafkaproxy"
-	"github.com/onceward/onceward/internal/process"
 )
 
 // health is what /readyz says.
@@ -85,15 +82,8 @@ func waitsFor(t *testing.T, r *relayProcess, kind string) *healthWait {
 // code and what it printed.
 func statusOf(t *testing.T, w *environment) (int, string) {
 	t.Helper()
-	out, err := process.Run(t.Context(), process.Spec{
-		Path: outboxctlBinary(t), Args: []string{"status"}, Env: []string{"OUTBOXCTL_DSN=" + w.dsn(operatorLogin), "OUTBOXCTL_INSECURE=true"},
-	})
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return exit.ExitCode(), out
-	}
-	require.NoError(t, err)
-	return 0, out
+	out, code := asked(t, w.dsn(operatorLogin), "status")
+	return code, out
 }
 
 // TestSilentKafka: Kafka acknowledges nothing while an event waits, and is away

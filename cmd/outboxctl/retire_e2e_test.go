@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 )
 
@@ -129,14 +130,18 @@ func TestRetireWhatNeverBegan(t *testing.T) {
 	_, _, stderr := call(t, args...)
 	require.Contains(t, stderr, "forget relay second (slot onceward_second), which has never begun")
 
-	alive, err := pool.Acquire(t.Context())
-	require.NoError(t, err)
-	_, err = alive.Exec(t.Context(), "SET application_name = 'onceward process "+process+"'")
-	require.NoError(t, err)
+	lives := func() *pgxpool.Conn {
+		session, err := pool.Acquire(t.Context())
+		require.NoError(t, err)
+		_, err = session.Exec(t.Context(), "SET application_name = 'onceward process "+process+"'")
+		require.NoError(t, err)
+		return session
+	}
+	alive := lives()
 	code, _, stderr := call(t, append(args, "--yes")...)
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, stderr, "a process of relay second lives: stop it first")
-	_, err = alive.Exec(t.Context(), "RESET application_name")
+	_, err := alive.Exec(t.Context(), "RESET application_name")
 	require.NoError(t, err)
 	alive.Release()
 
@@ -151,10 +156,7 @@ func TestRetireWhatNeverBegan(t *testing.T) {
 	exec(t, pool, `INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication)
 		VALUES ('onceward_first', 'first', 'd', '1', 1, '0/1', 'p')`)
 	first := []string{"retire", "--relay", "first", "--reason", "moved", "--yes"}
-	alive, err = pool.Acquire(t.Context())
-	require.NoError(t, err)
-	_, err = alive.Exec(t.Context(), "SET application_name = 'onceward process "+process+"'")
-	require.NoError(t, err)
+	alive = lives()
 	code, _, stderr = call(t, first...)
 	require.Equal(t, exitFailed, code)
 	cure := regexp.MustCompile("a process of relay first lives: stop it first; where its host is gone: (SELECT .*;)").FindStringSubmatch(stderr)
