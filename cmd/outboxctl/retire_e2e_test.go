@@ -133,6 +133,7 @@ func TestRetireWhatNeverBegan(t *testing.T) {
 	lives := func() *pgxpool.Conn {
 		session, err := pool.Acquire(t.Context())
 		require.NoError(t, err)
+		t.Cleanup(session.Release) // or a failure would wait for it
 		_, err = session.Exec(t.Context(), "SET application_name = 'onceward process "+process+"'")
 		require.NoError(t, err)
 		return session
