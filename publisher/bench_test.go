@@ -55,7 +55,7 @@ func TestAllocationsPerPublish(t *testing.T) {
 		}
 		n++
 	})
-	require.LessOrEqual(t, perEvent, 2.0)
+	require.LessOrEqual(t, perEvent, 1.0)
 }
 
 // The two caches whose keys come from rows.

@@ -402,5 +402,5 @@ func TestAllocationsPerTransactionalPublish(t *testing.T) {
 		}
 		p.Open()
 	})
-	require.LessOrEqual(t, perEvent, 2.0)
+	require.LessOrEqual(t, perEvent, 1.0)
 }
