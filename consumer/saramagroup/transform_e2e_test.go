@@ -166,7 +166,10 @@ func (th *theatre) reads(group string, every time.Duration) {
 		if err != nil || answer.ErrorCode != 0 || len(answer.Topics) != 1 {
 			return false
 		}
-		left := endsOf(th.t, th.client, topic, false)
+		left, err := askEnds(th.t.Context(), th.client, topic, false)
+		if err != nil { // a leader is on the move
+			return false
+		}
 		maps.DeleteFunc(left, func(_ int32, end int64) bool { return end == 0 })
 		for _, p := range answer.Topics[0].Partitions {
 			if p.ErrorCode == 0 && p.Offset == left[p.Partition] {

@@ -132,16 +132,29 @@ func readByPartition(t *testing.T, brokers []string, name string, isolation kgo.
 }
 
 // endsOf returns the ends of a topic's partitions; stable: where the first open transaction
-// begins.
-func endsOf(t *testing.T, client *kgo.Client, name string, stable bool) map[int32]int64 {
+// begins. It waits for leaders that are on the move.
+func endsOf(t *testing.T, client *kgo.Client, name string, stable bool) (ends map[int32]int64) {
 	t.Helper()
+	require.Eventually(t, func() bool {
+		var err error
+		ends, err = askEnds(t.Context(), client, name, stable)
+		return err == nil
+	}, patience, 20*time.Millisecond, "the ends of %s are not told", name)
+	return ends
+}
+
+func askEnds(ctx context.Context, client *kgo.Client, name string, stable bool) (map[int32]int64, error) {
 	about := kmsg.NewPtrMetadataRequest()
 	of := kmsg.NewMetadataRequestTopic()
 	of.Topic = &name
 	about.Topics = append(about.Topics, of)
-	topics, err := about.RequestWith(t.Context(), client)
-	require.NoError(t, err)
-	require.NoError(t, kerr.ErrorForCode(topics.Topics[0].ErrorCode))
+	topics, err := about.RequestWith(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	if err := kerr.ErrorForCode(topics.Topics[0].ErrorCode); err != nil {
+		return nil, err
+	}
 	ask := kmsg.NewPtrListOffsetsRequest()
 	if stable {
 		ask.IsolationLevel = 1
@@ -154,14 +167,18 @@ func endsOf(t *testing.T, client *kgo.Client, name string, stable bool) map[int3
 		asked.Partitions = append(asked.Partitions, partition)
 	}
 	ask.Topics = append(ask.Topics, asked)
-	answer, err := ask.RequestWith(t.Context(), client)
-	require.NoError(t, err)
+	answer, err := ask.RequestWith(ctx, client)
+	if err != nil {
+		return nil, err
+	}
 	ends := make(map[int32]int64)
 	for _, p := range answer.Topics[0].Partitions {
-		require.NoError(t, kerr.ErrorForCode(p.ErrorCode))
+		if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+			return nil, err
+		}
 		ends[p.Partition] = p.Offset
 	}
-	return ends
+	return ends, nil
 }
 
 func numbers(first, last int) []string {
