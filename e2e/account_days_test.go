@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -110,21 +111,9 @@ func (a *accounting) adoptFilled() {
 // fateDropped is the last word about rows of the state before that an operator has dropped.
 const fateDropped = "dropped by order"
 
-// keptLonger does a round in which what retention has closed, or detached already, is kept, but for
-// what is older by far.
-func (a *accounting) keptLonger(step) bool { return a.retain(false, "--keep", "30") }
-
-// maintain lets retention do one round.
-func (a *accounting) maintain(byOrder bool) bool {
-	if byOrder {
-		return a.retain(true, "--keep", "1", "--drop-before", "--yes", "--reason", "move")
-	}
-	return a.retain(false, "--keep", "1")
-}
-
-// retain is a round of retention. What it drops a round before had closed, whatever that kept, so
-// that every such row is seen here.
-func (a *accounting) retain(byOrder bool, flags ...string) bool {
+// maintain lets retention do one round, which keeps some days. What it drops a round before had
+// closed, whatever that kept, so that every such row is seen here.
+func (a *accounting) maintain(keep int, byOrder bool) bool {
 	rows, err := a.pool.Query(a.t.Context(), `SELECT o.namespace || ':' || o.id, o.aggregate_type, o.aggregate_id, o.seq,
 		COALESCE((SELECT min(c.state) FROM onceward.account(o.id, o.tx_id, o.seq) c WHERE c.slot = $1), '') FROM onceward.outbox o WHERE o.id < $2`,
 		a.slot(), outbox.FirstID(partition.Day(time.Now()).AddDate(0, 0, -1)))
@@ -143,7 +132,11 @@ func (a *accounting) retain(byOrder bool, flags ...string) bool {
 	if err != nil {
 		return false
 	}
-	_, code := a.ctlAs(a.dsn(maintainerLogin), append([]string{"partitions", "maintain"}, flags...)...)
+	args := []string{"partitions", "maintain", "--keep", strconv.Itoa(keep)}
+	if byOrder {
+		args = append(args, "--drop-before", "--yes", "--reason", "move")
+	}
+	_, code := a.ctlAs(a.dsn(maintainerLogin), args...)
 	return code == 0 || code == 3 // something waits for an operator
 }
 

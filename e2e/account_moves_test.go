@@ -99,10 +99,10 @@ func (a *accounting) moves() map[pack]func(step) bool {
 	return map[pack]func(step) bool{
 		relayPaused: a.pauseRelay, routePaused: a.pauseRoute, lettersRetried: a.retryLetters, letterDiscarded: a.discardLetter, letterEdited: a.editLetter,
 		eventSkipped: func(s step) bool { return a.skipEvent(s) != "" }, skipTakenBack: a.takeSkipBack,
-		eventReplayed: a.replayEvent, aggregateReplayed: a.replayAggregate, partitionsMaintained: func(step) bool { return a.maintain(false) }, oldRowsDropped: func(step) bool { return a.maintain(true) }, dayOpened: a.openDay,
+		eventReplayed: a.replayEvent, aggregateReplayed: a.replayAggregate, partitionsMaintained: func(step) bool { return a.maintain(1, false) }, oldRowsDropped: func(step) bool { return a.maintain(1, true) }, dayOpened: a.openDay,
 		deadReplayed: a.replayDead, timeReplayed: a.replayTime, topicReplayed: a.replayToTopic, eventReprocessed: a.reprocess, routesChanged: a.changeRoutes, commitDelayed: a.commitLate,
 		haltSkipped:   func(step) bool { a.skipHalts(); return false }, // it is noted there
-		migratedAgain: a.migrate, daysKeptLonger: a.keptLonger, rolesApplied: a.applyRoles,
+		migratedAgain: a.migrate, daysKeptLonger: func(step) bool { return a.maintain(30, false) }, rolesApplied: a.applyRoles,
 		commandInterrupted: a.interruptCommand, dayDetached: a.detachDay, relayRenamed: a.renameRelay,
 		statusWatched: a.watchStatus, eventAwaited: a.awaitEvent, topicsCreated: a.createTopics, typoRetired: a.retireTypo,
 		topicMade: a.makeLateTopic, topicNarrowed: a.narrowTopic, partitionsAdded: a.addPartitions, modeChanged: a.changeMode, rightsTaken: a.takeRights,

@@ -175,7 +175,7 @@ func (a *accounting) adoptKafka(s step) bool {
 // to be done first.
 func (a *accounting) adopted(out string, code int) bool {
 	if strings.Contains(out, "is detached, and not dropped yet") {
-		a.maintain(false)
+		a.maintain(1, false)
 	}
 	return code == 0
 }

@@ -43,25 +43,26 @@ func TestPartitionsThatATopicGets(t *testing.T) {
 			return effects == n
 		}
 	}
-	write := func(partition int32) error {
+	event := func(partition int32) *kgo.Record {
 		key, err := outbox.NewKey("shop")
 		require.NoError(t, err)
-		return client.ProduceSync(t.Context(), &kgo.Record{
+		return &kgo.Record{
 			Topic: topic, Partition: partition, Key: []byte("o-1"), Value: []byte("good"), Headers: []kgo.RecordHeader{
 				{Key: outbox.HeaderKey, Value: []byte(key.String())}, {Key: record.HeaderEventType, Value: []byte("Paid")},
 			},
-		}).FirstErr()
+		}
 	}
-	require.NoError(t, write(0))
+	require.NoError(t, client.ProduceSync(t.Context(), event(0)).FirstErr())
 	require.Eventually(t, applied(1), time.Minute, 20*time.Millisecond)
 
 	admin, err := sarama.NewClusterAdmin(cluster.Addrs(), sarama.NewConfig())
 	require.NoError(t, err)
 	defer closing(t, admin)
 	require.NoError(t, admin.CreatePartitions(topic, 2, nil, false))
-	require.Eventually(t, func() bool { // until its client knows of the partition, and has one event in it
+	second := event(1)
+	require.Eventually(t, func() bool { // refused here, until the client knows of the partition
 		client.ForceMetadataRefresh()
-		return write(1) == nil
+		return client.ProduceSync(t.Context(), second).FirstErr() == nil
 	}, time.Minute, 100*time.Millisecond)
 	require.Eventually(t, applied(2), 4*time.Minute, 100*time.Millisecond)
 	require.NoError(t, stop())
