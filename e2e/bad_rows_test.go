@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/outbox"
 )
 
 // TestBadRowsOfOneProducer: one transaction of rows that can never be published,
@@ -27,7 +29,8 @@ func TestBadRowsOfOneProducer(t *testing.T) {
 			began := time.Now()
 			const rows = 250
 			r.execute(`INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload, headers)
-				SELECT ('01a20000-0000-7000-8000-' || lpad(i::text, 12, '0'))::uuid, $1, 'other', 'bad-' || i, 'OrderChanged', convert_to(repeat('x', 20000), 'UTF8'), '{}' FROM generate_series(1, $2::int) i`, r.name, rows)
+				SELECT ($3::text || '-7000-8000-' || lpad(i::text, 12, '0'))::uuid, $1, 'other', 'bad-' || i, 'OrderChanged', convert_to(repeat('x', 20000), 'UTF8'), '{}' FROM generate_series(1, $2::int) i`,
+				r.name, rows, outbox.FirstID(began).String()[:13])
 			r.arrives(r.topic(), r.small("free"))
 			t.Logf("%s: an event of another type arrives %s after %d bad rows", c[0], time.Since(began), rows)
 			r.letters(100)
