@@ -99,7 +99,7 @@ func connect(ctx context.Context, cfg Config, before func()) (*pgconn.PgConn, er
 		if err != nil {
 			return nil, err
 		}
-		return newSocket(conn, before), nil
+		return newSocket(unpoll(conn), before), nil
 	}
 	conn, err := pgconn.ConnectConfig(ctx, conf)
 	if err != nil {
