@@ -21,7 +21,6 @@ import (
 type unpolled struct {
 	fd            int
 	in, out       *waiter
-	network       string
 	local, remote net.Addr
 	closed        atomic.Bool
 }
@@ -37,7 +36,7 @@ func unpoll(conn net.Conn) net.Conn {
 	if err != nil {
 		return conn
 	}
-	u := &unpolled{network: conn.LocalAddr().Network(), local: conn.LocalAddr(), remote: conn.RemoteAddr(), fd: -1}
+	u := &unpolled{local: conn.LocalAddr(), remote: conn.RemoteAddr(), fd: -1}
 	err = raw.Control(func(fd uintptr) { u.fd, _ = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
 	if err != nil || u.fd < 0 {
 		return conn
@@ -102,7 +101,7 @@ func (u *unpolled) failed(op string, err error) error {
 	case errors.As(err, &errno):
 		err = os.NewSyscallError(op, errno)
 	}
-	return &net.OpError{Op: op, Net: u.network, Source: u.local, Addr: u.remote, Err: err}
+	return &net.OpError{Op: op, Net: u.local.Network(), Source: u.local, Addr: u.remote, Err: err}
 }
 
 // LocalAddr implements net.Conn.
