@@ -60,7 +60,7 @@ func TestIdleSlotInvalidated(t *testing.T) {
 	lost := writeOne(t, w)
 	r.start()
 	caughtUp(t, w, r)
-	require.Contains(t, r.log(), "code=SLOT_LOST")
+	eventually(t, "it says so", 30*time.Second, func() bool { return r.logs("code=SLOT_LOST") })
 	eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
 	r.stop()
 	_, copies := requireTrue(t, w)
