@@ -145,6 +145,9 @@ var execModes = []pgx.QueryExecMode{
 	pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
 }
 
+// refusedBehindPooler are the modes in which a statement is used in more round trips than one.
+var refusedBehindPooler = map[pgx.QueryExecMode]bool{pgx.QueryExecModeCacheStatement: true, pgx.QueryExecModeDescribeExec: true}
+
 // poolIn opens a pool of this mode, by this way.
 func poolIn(t *testing.T, dsn string, mode pgx.QueryExecMode) *pgxpool.Pool {
 	t.Helper()
@@ -270,9 +273,9 @@ func TestPoolers(t *testing.T) {
 			l := newTill(t, 1)
 			dsn := testdb.PgBouncer(t, l.db)
 			err := l.in(dsn, mode)
-			if mode == pgx.QueryExecModeCacheStatement {
+			if refusedBehindPooler[mode] {
 				require.ErrorIs(t, err, consumer.ErrPooler)
-				require.ErrorContains(t, err, "default_query_exec_mode=cache_describe")
+				require.ErrorContains(t, err, "set default_query_exec_mode=cache_describe, exec or simple_protocol in")
 				return
 			}
 			require.NoError(t, err)

@@ -56,7 +56,7 @@ var ErrNotInstalled = errors.New("the consumer's tables are not installed")
 // New checks the configuration and that the consumer's tables exist, and registers the group's classes.
 // The error names the field and its value, or is [ErrNotInstalled], [ErrInstallation] for a login without
 // the rights of the consumer's role, or [ErrPooler] for a pool that keeps prepared statements behind a
-// pooler that does not.
+// pooler that does not, or whose mode is describe_exec behind any.
 func New(ctx context.Context, cfg Config) (*Processor, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

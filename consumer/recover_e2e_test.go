@@ -41,7 +41,7 @@ func (s *shop) longAgo() {
 func (s *shop) recover(r *consumer.Router, want int) error {
 	s.t.Helper()
 	n, err := r.RecoverFences(s.t.Context(), 10)
-	require.Equal(s.t, want, n)
+	require.Equal(s.t, want, n, "%v", err)
 	return err
 }
 

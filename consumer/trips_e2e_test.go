@@ -69,8 +69,8 @@ func TestRoundTrips(t *testing.T) {
 	)
 	for _, mode := range execModes {
 		for _, through := range []string{"directly", "pooler"} {
-			if through == "pooler" && mode == pgx.QueryExecModeCacheStatement {
-				continue // TestPoolers: it is refused
+			if through == "pooler" && refusedBehindPooler[mode] {
+				continue
 			}
 			usual := through == "directly" && mode == pgx.QueryExecModeCacheStatement || through == "pooler" && mode == pgx.QueryExecModeCacheDescribe
 			if os.Getenv("E2E_FULL") != "1" && !usual {

@@ -14,6 +14,8 @@ import (
 // well with.
 var Err = errors.New("the database is reached through a pooler")
 
+const cure = "set default_query_exec_mode=cache_describe, exec or simple_protocol in the pool's connection string"
+
 // probeTimeout bounds the probe of a pooler. One with a single server connection
 // makes two clients wait for one another.
 const probeTimeout = 5 * time.Second
@@ -38,9 +40,12 @@ func Direct(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // Check refuses a pool that keeps prepared statements behind a pooler that
-// does not: every other transaction would fail.
+// does not: every other transaction would fail. It refuses one that describes a
+// statement and executes it in two round trips behind any pooler: the second may
+// come to another session, which executes what somebody else has described there.
 func Check(ctx context.Context, db *pgxpool.Pool) error {
-	if db.Config().ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
+	mode := db.Config().ConnConfig.DefaultQueryExecMode
+	if mode != pgx.QueryExecModeCacheStatement && mode != pgx.QueryExecModeDescribeExec {
 		return nil
 	}
 	first, err := db.Acquire(ctx)
@@ -52,6 +57,9 @@ func Check(ctx context.Context, db *pgxpool.Pool) error {
 	if err != nil || !behind {
 		return err
 	}
+	if mode == pgx.QueryExecModeDescribeExec {
+		return fmt.Errorf("%w, where default_query_exec_mode=describe_exec can execute another session's statement: %s", Err, cure)
+	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	second, err := pgx.ConnectConfig(ctx, db.Config().ConnConfig.Copy())
@@ -60,8 +68,7 @@ func Check(ctx context.Context, db *pgxpool.Pool) error {
 	}
 	defer second.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing is held back
 	if err := keepsStatements(ctx, first.Conn(), second); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("%w that does not keep prepared statements (PgBouncer before 1.21, or with max_prepared_statements = 0): "+
-			"set default_query_exec_mode=cache_describe, describe_exec, exec or simple_protocol in the pool's connection string: %w", Err, err)
+		return fmt.Errorf("%w that does not keep prepared statements (PgBouncer before 1.21, or with max_prepared_statements = 0): %s: %w", Err, cure, err)
 	}
 	return nil
 }

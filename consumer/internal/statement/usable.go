@@ -13,8 +13,8 @@ import (
 )
 
 // Usable refuses a database that cannot hold each text, a pool over which text is not what was written, one whose
-// mode has results come as text, with bytea or times in a form that pgx does not read, and one that keeps prepared
-// statements behind a pooler that does not.
+// mode has results come as text, with bytea or times in a form that pgx does not read, and one whose mode does not
+// go well with the pooler it leads through.
 func Usable(ctx context.Context, db *pgxpool.Pool, found consumerdb.ConsumerTablesRow) error {
 	conn := db.Config().ConnConfig
 	text := conn.DefaultQueryExecMode == pgx.QueryExecModeExec ||
