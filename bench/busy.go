@@ -22,7 +22,7 @@ func look(ctx context.Context, p plan, results *report.Results) error {
 		m.Busy = p.busy == "yes"
 		return nil
 	}
-	before, err := procfs.Used()
+	before, err := procfs.CPU(procfs.Machine)
 	if err == nil {
 		began := time.Now()
 		select {
@@ -30,7 +30,7 @@ func look(ctx context.Context, p plan, results *report.Results) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		after, err := procfs.Used()
+		after, err := procfs.CPU(procfs.Machine)
 		if err != nil {
 			return err
 		}

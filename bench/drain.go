@@ -138,6 +138,8 @@ type measuring struct {
 func (b *bench) watch() *measuring {
 	m := &measuring{sampler: procfs.Start()}
 	m.sampler.Watch("broker", b.servers.kafka.PID(0))
+	m.sampler.Watch("machine", procfs.Machine)
+	m.sampler.Watch("stolen", procfs.Stolen)
 	return m
 }
 
@@ -229,7 +231,7 @@ func (m *measuring) between(events int, from, to time.Time) report.Run {
 	if !m.began.IsZero() {
 		from = m.began
 	}
-	for _, process := range []string{"side", "backend", "broker"} {
+	for _, process := range []string{"side", "backend", "broker", "machine", "stolen"} {
 		last := to
 		if process == "backend" && !m.began.IsZero() {
 			last = m.ended // it may have been found after the last event of a short backlog, and has nothing to do then

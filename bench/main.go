@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/connect"
+	"github.com/onceward/onceward/bench/internal/procfs"
 	"github.com/onceward/onceward/bench/internal/report"
 	"github.com/onceward/onceward/bench/internal/sink"
 	"github.com/onceward/onceward/internal/process"
@@ -152,10 +153,11 @@ func (b *bench) setup(ctx context.Context) error {
 		kind = "quick"
 	}
 	b.results.Setup = append(b.results.Setup,
+		report.Fact{Name: "machine", Value: procfs.System()},
 		report.Fact{Name: "run", Value: fmt.Sprintf("%s, %d rounds, sides in turning order", kind, p.rounds)},
 		report.Fact{Name: "build", Value: build},
 		report.Fact{Name: "PostgreSQL", Value: fmt.Sprintf("%d, fsync on", b.servers.postgres.Version())},
-		report.Fact{Name: "Kafka", Value: b.servers.kafkaVersion + ", one broker, 12 partitions, acks=all"},
+		report.Fact{Name: "Kafka", Value: b.servers.kafkaVersion + ", one broker, 12 partitions, acks=all, " + strings.Join(b.servers.jvm(), " ")},
 		report.Fact{Name: "events", Value: fmt.Sprintf("about %d B each; backlogs of %d, in bulk %d in transactions of %d, mixed %d, large %d, beside hogs %d, at the points of curves %d",
 			sink.PayloadBytes, p.events[report.Single], p.events[report.Bulk], bulkTransaction, p.events[report.Mixed],
 			p.events[report.Large], p.events[report.Hogs], p.events[report.Growth])},

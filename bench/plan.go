@@ -50,8 +50,8 @@ func parse(args []string) (plan, error) {
 	flags.StringVar(&p.again, "again", "", "program of the side again, to compare another build; empty: the relay's, and the difference is the noise")
 	flags.StringVar(&workloads, "workloads", strings.Join(allWorkloads, ","),
 		"what to measure; growth is all curves, which are "+strings.Join(report.Curves, ","))
-	flags.StringVar(&points, "points", "", "points of every curve, with commas between; empty: the plan's")
-	flags.StringVar(&sides, "sides", "", "only these of the sides, with commas between; empty: all")
+	flags.StringVar(&points, "points", "", "points of every curve, with commas between; empty: the plan's, and only with those bars are judged")
+	flags.StringVar(&sides, "sides", "", "only these of the sides, with commas between; empty: all, and only with those bars are judged")
 	flags.IntVar(&events, "events", 0, "size of every backlog, of large at most the plan's; 0: the plan's, and only with that bars are judged")
 	flags.IntVar(&rounds, "rounds", 0, "rounds of every workload; 0: likewise")
 	flags.Float64Var(&seconds, "seconds", 0, "length of what runs for a time; 0: likewise")
@@ -62,7 +62,7 @@ func parse(args []string) (plan, error) {
 		p.again = p.relay
 	}
 	p.size()
-	p.judged = !p.quick && events <= 0 && rounds <= 0 && seconds <= 0
+	p.judged = !p.quick && events <= 0 && rounds <= 0 && seconds <= 0 && points == "" && sides == ""
 	p.workloads = words(workloads)
 	if at := slices.Index(p.workloads, report.Growth); at >= 0 {
 		p.workloads = slices.Replace(p.workloads, at, at+1, report.Curves...)

@@ -25,7 +25,7 @@ func TestFlags(t *testing.T) {
 	p, err = parse([]string{"-again", "old/relay"})
 	require.NoError(t, err)
 	require.True(t, p.judged)
-	for _, changed := range [][]string{{"-quick"}, {"-events", "2000"}, {"-rounds", "9"}, {"-seconds", "5"}} {
+	for _, changed := range [][]string{{"-quick"}, {"-events", "2000"}, {"-rounds", "9"}, {"-seconds", "5"}, {"-points", "7"}, {"-sides", "idempotent", "-workloads", "steady"}} {
 		p, err := parse(changed)
 		require.NoError(t, err)
 		require.False(t, p.judged, changed)

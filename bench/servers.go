@@ -65,11 +65,15 @@ func startServers(ctx context.Context, quick bool) (_ *servers, err error) {
 // stopped it for 35 to 78 ms each five seconds at 2,000 events a second. In a quick run it compiles
 // with one compiler: the other's work would be in the figures.
 func (s *servers) startKafka(ctx context.Context, advertise func(int, string) string) (*kafkaserver.Cluster, error) {
-	jvm := []string{"-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"}
+	return kafkaserver.Start(ctx, kafkaserver.Options{Advertise: advertise, JVM: s.jvm()})
+}
+
+func (s *servers) jvm() []string {
+	options := []string{"-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"}
 	if s.quick {
-		jvm = append(jvm, "-XX:TieredStopAtLevel=1")
+		options = append(options, "-XX:TieredStopAtLevel=1")
 	}
-	return kafkaserver.Start(ctx, kafkaserver.Options{Advertise: advertise, JVM: jvm})
+	return options
 }
 
 // far are the same servers with a Kafka of its own, behind a proxy. The caller calls hangUp.

@@ -14,9 +14,26 @@ import (
 // tick is the unit of CPU times in /proc/PID/stat: USER_HZ is 100 on every Linux that Go runs on.
 const tick = 10 * time.Millisecond
 
+// What stands in the place of a process id for more than a process, in sum over the cores.
+const (
+	Machine = 0  // all processes, and what virtual machines beside this one took away
+	Stolen  = -1 // the latter alone
+)
+
 // CPU returns the time that a process has spent on CPUs, its ended threads included, in steps of
 // 10 ms.
 func CPU(pid int) (time.Duration, error) {
+	if pid == Machine || pid == Stolen {
+		text, err := os.ReadFile("/proc/stat")
+		if err != nil {
+			return 0, err
+		}
+		all, stolen, err := parseMachine(string(text))
+		if pid == Stolen {
+			return stolen, err
+		}
+		return all, err
+	}
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
@@ -66,33 +83,47 @@ func parseStatus(text string) (int64, error) {
 	return kib << 10, nil
 }
 
-// Used returns how much CPU time all processes of the machine have spent since it was started,
-// and what virtual machines beside it took away, in sum over its cores.
-func Used() (time.Duration, error) {
-	text, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return 0, err
-	}
-	return parseMachine(string(text))
-}
-
 // parseMachine adds all but idle and iowait of the first line, and but guest times, which are in
 // user and nice already.
-func parseMachine(text string) (time.Duration, error) {
+func parseMachine(text string) (all, stolen time.Duration, err error) {
 	line, _, _ := strings.Cut(text, "\n")
 	fields := strings.Fields(line)
 	if len(fields) < 9 || fields[0] != "cpu" {
-		return 0, fmt.Errorf("read /proc/stat: %q is not the line of all CPUs", line)
+		return 0, 0, fmt.Errorf("read /proc/stat: %q is not the line of all CPUs", line)
 	}
-	var sum int64
+	const idle, iowait, steal = 3, 4, 7
 	for i, field := range fields[1:9] {
 		n, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("read /proc/stat: %w", err)
+			return 0, 0, fmt.Errorf("read /proc/stat: %w", err)
 		}
-		if i != 3 && i != 4 {
-			sum += n
+		if i != idle && i != iowait {
+			all += time.Duration(n) * tick
+		}
+		if i == steal {
+			stolen = time.Duration(n) * tick
 		}
 	}
-	return time.Duration(sum) * tick, nil
+	return all, stolen, nil
+}
+
+// System says what Linux runs on: processor, memory and kernel. What it does not say is left out.
+func System() string {
+	field := func(file, name string) string {
+		text, _ := os.ReadFile(file) //nolint:errcheck // then it says nothing
+		for line := range strings.Lines(string(text)) {
+			if label, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(label) == name {
+				return strings.TrimSpace(value)
+			}
+		}
+		return ""
+	}
+	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease") //nolint:errcheck // likewise
+	var words []string
+	for _, word := range []string{field("/proc/cpuinfo", "model name"), field("/proc/meminfo", "MemTotal"), strings.TrimSpace(string(kernel))} {
+		if word != "" {
+			words = append(words, word)
+		}
+	}
+	return strings.Join(words, ", ")
 }

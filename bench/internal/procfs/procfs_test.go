@@ -28,10 +28,11 @@ func TestStatus(t *testing.T) {
 }
 
 func TestTheMachineIsNotBusyWhileItIsIdle(t *testing.T) {
-	used, err := parseMachine("cpu  10 20 30 4000 500 6 7 8 90 100\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
+	used, stolen, err := parseMachine("cpu  10 20 30 4000 500 6 7 8 90 100\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
 	require.NoError(t, err)
 	require.Equal(t, (10+20+30+6+7+8)*tick, used)
-	_, err = parseMachine("intr 1\n")
+	require.Equal(t, 8*tick, stolen)
+	_, _, err = parseMachine("intr 1\n")
 	require.Error(t, err)
 }
 
@@ -56,6 +57,7 @@ func TestASamplerSeesThisProcess(t *testing.T) {
 	}
 	s.WatchNew("new", os.Getpid())
 	s.Watch("me", os.Getpid())
+	s.Watch("machine", Machine)
 	from := time.Now()
 	s.Stop()
 	whole, ok := s.Between("new", begin, time.Now())
@@ -64,6 +66,12 @@ func TestASamplerSeesThisProcess(t *testing.T) {
 	_, ok = s.Between("me", from, time.Now())
 	require.True(t, ok)
 	require.Positive(t, s.Peak("me"))
+	all, err := CPU(Machine)
+	require.NoError(t, err)
+	require.Positive(t, all)
+	_, ok = s.Between("machine", from, time.Now())
+	require.True(t, ok)
+	require.Zero(t, s.Peak("machine"))
 	_, ok = s.Between("nobody", from, time.Now())
 	require.False(t, ok)
 	require.Zero(t, s.Peak("nobody"))

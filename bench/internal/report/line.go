@@ -80,6 +80,8 @@ func short(v float64) string {
 		return fmt.Sprintf("%.0f", v)
 	case math.Abs(v) >= 10:
 		return fmt.Sprintf("%.1f", v)
+	case math.Abs(v) >= 0.1 || v == 0:
+		return fmt.Sprintf("%.2f", v)
 	}
-	return fmt.Sprintf("%.2f", v)
+	return fmt.Sprintf("%.3f", v)
 }

@@ -125,7 +125,7 @@ func (r *Results) cpu(workload, side, process string) float64 {
 
 // latencies is the table of events that come at a pace.
 func (r *Results) latencies(p *page, workload string) {
-	p.head("side", "p50, ms", "p99, ms", "greatest", "the commit's own p50, p99", "events/s", "cores: side", "backend", "broker", "records/batch")
+	p.head("side", "p50, ms", "p99, ms", "greatest", "the commit's own p50, p99", "events/s", "cores: side", "backend", "broker", "all that ran, stolen", "records/batch")
 	for _, side := range r.Sides(workload) {
 		figure := func(of func(Latency) float64) string {
 			return short(r.Median(workload, side, func(run Run) float64 { return of(latency(run)) }))
@@ -136,7 +136,8 @@ func (r *Results) latencies(p *page, workload string) {
 		p.row(side, figure(func(l Latency) float64 { return l.P50 }), figure(func(l Latency) float64 { return l.P99 }),
 			figure(func(l Latency) float64 { return l.Max }),
 			figure(func(l Latency) float64 { return l.CommitP50 })+", "+figure(func(l Latency) float64 { return l.CommitP99 }),
-			short(r.Median(workload, side, Rate)), cores("side"), cores("backend"), cores("broker"), short(r.Median(workload, side, Batch)))
+			short(r.Median(workload, side, Rate)), cores("side"), cores("backend"), cores("broker"),
+			cores("machine")+", "+cores("stolen"), short(r.Median(workload, side, Batch)))
 	}
 }
 

@@ -51,7 +51,8 @@ type Run struct {
 	Seconds float64 `json:"seconds"` // from the first event to the last, at the sink
 	// CPU is what an event cost each process, in microseconds, by its name: "side" is the side's
 	// own, "backend" the process of PostgreSQL that serves it (a walsender, but for polling),
-	// "broker" Kafka.
+	// "broker" Kafka; "machine" is all that ran, and what other virtual machines took away, which is
+	// "stolen".
 	CPU map[string]float64 `json:"cpu_us,omitempty"`
 	// Batch is how many records stood in a batch of the topic, on average.
 	Batch *float64 `json:"records_per_batch,omitempty"`
