@@ -71,20 +71,23 @@ func ReadPace(ctx context.Context, conn *pgx.Conn) (Pace, error) {
 func checkServer(ctx context.Context, conn *pgx.Conn, _ Config) error {
 	var version int
 	var walLevel, encoding, role string
-	var replication, standby, readOnly bool
+	var replication, standby, readOnly, pooled bool
 	err := conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('server_version_num')::int, pg_catalog.current_setting('wal_level'),
 		pg_catalog.current_setting('server_encoding'), rolname, rolreplication OR rolsuper, pg_catalog.pg_is_in_recovery(),
-		pg_catalog.current_setting('transaction_read_only') = 'on'
-		FROM pg_catalog.pg_roles WHERE rolname = current_user`).Scan(&version, &walLevel, &encoding, &role, &replication, &standby, &readOnly)
+		pg_catalog.current_setting('transaction_read_only') = 'on', pg_catalog.pg_backend_pid() <> $1
+		FROM pg_catalog.pg_roles WHERE rolname = current_user`, int32(conn.PgConn().PID())).
+		Scan(&version, &walLevel, &encoding, &role, &replication, &standby, &readOnly, &pooled)
 	if err != nil {
 		return fmt.Errorf("read server settings: %w", err)
 	}
 	switch {
+	case pooled:
+		return poolerError(nil)
 	case version < pgconf.OldestServer:
 		return &StartError{Code: codeVersion, What: fmt.Sprintf("the server has version %d, %d is the oldest supported", version/10000, pgconf.OldestServer/10000), Cure: "upgrade PostgreSQL"}
 	case standby:
 		return &StartError{Code: codeStandby, What: "the server is a standby; checkpoints cannot be written there", Passing: true,
-			Cure: "put the primary into the DSN, or target_session_attrs=read-write with all of them: " + DSNPlace}
+			Cure: "put the primary into the DSN, or target_session_attrs=primary with all of them: " + DSNPlace}
 	case readOnly:
 		return readOnlyError(ctx, conn, role)
 	case walLevel != "logical":

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/testdb"
 )
 
 const (
@@ -242,6 +243,18 @@ func TestCheckDemandsAllTables(t *testing.T) {
 			d.execute(tc.mend)
 			require.NoError(t, d.check(), tc.mend)
 		}
+	})
+}
+
+// TestCheckRefusesAPooler, also one that lets the connection pass.
+func TestCheckRefusesAPooler(t *testing.T) {
+	onVersions(t, func(t *testing.T, d *database) {
+		conn, err := pgx.Connect(t.Context(), testdb.PgBouncer(t, d.pool)+"&default_query_exec_mode=exec")
+		require.NoError(t, err)
+		defer conn.Close(context.WithoutCancel(t.Context()))
+		var start *cdc.StartError
+		require.ErrorAs(t, cdc.Check(t.Context(), conn, d.cfg), &start)
+		require.Equal(t, "POOLER", start.Code)
 	})
 }
 

@@ -132,8 +132,7 @@ func ExplainConnect(err error, conf *pgconn.Config) error {
 		return &StartError{Code: codeRole, What: fmt.Sprintf("role %q has no REPLICATION", user),
 			Cure: fmt.Sprintf("ALTER ROLE %q REPLICATION;", user), Err: err}
 	case pg.Code == "08P01" && (strings.Contains(pg.Message, "replication") || strings.Contains(pg.Message, "startup parameter")):
-		return &StartError{Code: codePooler, What: "what answers is a connection pooler, which cannot carry logical replication",
-			Cure: "put the address of PostgreSQL itself into the relay's DSN; the producers may keep the pooler: " + DSNPlace, Err: err}
+		return poolerError(err)
 	case pg.Code == "53300" && strings.Contains(pg.Message, "for role"):
 		return &StartError{Code: codeConnections, What: fmt.Sprintf("role %q has no connection left of its own limit", user), Passing: true,
 			Cure: fmt.Sprintf("ALTER ROLE %q CONNECTION LIMIT -1;", user), Err: err}
@@ -145,4 +144,10 @@ func ExplainConnect(err error, conf *pgconn.Config) error {
 			Cure: "end sessions that nobody needs (SELECT * FROM pg_catalog.pg_stat_replication;), or raise max_wal_senders or max_connections and restart the server", Err: err}
 	}
 	return err
+}
+
+// poolerError is of a way to the server on which a session is not the relay's own.
+func poolerError(err error) *StartError {
+	return &StartError{Code: codePooler, What: "what answers is a connection pooler; the replication, the locks and the settings of a relay want sessions of PostgreSQL's own",
+		Cure: "put the address of PostgreSQL itself into the relay's DSN; the producers may keep the pooler: " + DSNPlace, Err: err}
 }

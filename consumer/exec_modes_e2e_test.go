@@ -145,7 +145,7 @@ var execModes = []pgx.QueryExecMode{
 	pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
 }
 
-// refusedBehindPooler are the modes in which a statement is used in more round trips than one.
+// refusedBehindPooler are the modes that use a statement in more round trips than one.
 var refusedBehindPooler = map[pgx.QueryExecMode]bool{pgx.QueryExecModeCacheStatement: true, pgx.QueryExecModeDescribeExec: true}
 
 // poolIn opens a pool of this mode, by this way.

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/record"
@@ -290,6 +291,33 @@ func TestClaimUnderRepeatableRead(t *testing.T) {
 	require.NoError(t, deliver(t.Context(), e.router("hooks", effect("hooks")), ev, consumer.Processed))
 	_, err = p.Claim(t.Context(), tx, ev)
 	require.True(t, consumer.IsInfrastructure(err), "%v", err)
+}
+
+// TestFloorsOfAnOldSnapshot: what a transaction of the caller sees of the floors is as old as that, and no other
+// delivery believes it: retention may have raised them since, and be about to drop a day.
+func TestFloorsOfAnOldSnapshot(t *testing.T) {
+	t.Parallel()
+	b := newBelow(t, nil, consumer.Class{}, 2)
+	exec(t, b.db, "UPDATE onceward.dedup_windows SET floor = clock_timestamp() - interval '5 days'")
+	b.router = b.member()
+	tx, err := b.db.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), "SELECT pg_sleep($1)", (claims.FloorsKept + time.Second).Seconds())
+	require.NoError(t, err)
+	exec(t, b.db, "UPDATE onceward.dedup_windows SET floor = clock_timestamp() - interval '1 day'")
+	claimed := func(tx pgx.Tx) consumer.Outcome {
+		ev := b.event(0)
+		ev.Source = consumer.Source{} // by that it would be known for one of before
+		claim, err := b.router.Processor().Claim(t.Context(), tx, ev)
+		require.NoError(t, err)
+		return claim.Outcome
+	}
+	require.Equal(t, consumer.Processed, claimed(tx))
+	require.NoError(t, pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
+		require.Equal(t, consumer.Replay, claimed(tx), "its day may be dropped any moment")
+		return nil
+	}))
 }
 
 func TestNewWantsItsTables(t *testing.T) {

@@ -55,8 +55,8 @@ var ErrNotInstalled = errors.New("the consumer's tables are not installed")
 
 // New checks the configuration and that the consumer's tables exist, and registers the group's classes.
 // The error names the field and its value, or is [ErrNotInstalled], [ErrInstallation] for a login without
-// the rights of the consumer's role, or [ErrPooler] for a pool that keeps prepared statements behind a
-// pooler that does not, or whose mode is describe_exec behind any.
+// the rights of the consumer's role, or [ErrPooler] for a pool behind a pooler whose mode is
+// cache_statement, pgx's default, or describe_exec.
 func New(ctx context.Context, cfg Config) (*Processor, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -156,7 +156,7 @@ func (p *Processor) effectOf(ev Event, run *running) *item {
 }
 
 // Claim claims the event for the group inside the caller's own transaction; [Router.Handle] does it for handlers.
-// Apply the effect in the same transaction if and only if the outcome is [Processed], then commit.
+// Apply the effect in it if and only if the outcome is [Processed]. Commit in any case: a copy's place is remembered.
 //
 // It blocks while another transaction holds the claim, up to Config.LockTimeout, after which the outcome is
 // [InProgress] and the transaction is aborted: roll back and try again later. Config.SessionTimeout and

@@ -118,7 +118,8 @@ func (l *look) read(ctx context.Context) error {
 		of[i], l.now, l.began = registeredOf(&rows[at]), rows[at].Clock, rows[at].TxTime
 	}
 	l.classes, l.all = of, rows
-	w.known.Store(&floors{of: of, clock: time.Until(l.now), readAt: time.Now()})
+	// What a caller's transaction sees may be as old as that is.
+	w.known.Store(&floors{of: of, clock: time.Until(l.now), readAt: time.Now().Add(l.began.Sub(l.now))})
 	return nil
 }
 

@@ -54,7 +54,7 @@ func (r *replicated) eitherDSN(w *environment, login string) string {
 	require.NoError(r.t, err)
 	u.Host = loopback.Address(r.primary.Port()) + "," + loopback.Address(r.standby.Port())
 	q := u.Query()
-	q.Set("target_session_attrs", "read-write")
+	q.Set("target_session_attrs", "primary")
 	u.RawQuery = q.Encode()
 	return u.String()
 }

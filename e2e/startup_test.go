@@ -309,6 +309,7 @@ func TestAReadOnlyDatabaseIsNamed(t *testing.T) {
 		d := newDefectiveStart(t, w)
 		defer d.dropRole(t)
 		d.sql(t, `ALTER ROLE {role} IN DATABASE {relay} SET default_transaction_read_only = on`)
+		d.dsn += "&target_session_attrs=primary" // as is said where there are standbys
 		r := w.newRelay(d.config(t, ""), "")
 		r.start()
 		cure := fmt.Sprintf(`ALTER ROLE \"%s\" IN DATABASE \"%s\" RESET default_transaction_read_only;`, d.role, w.name)

@@ -97,7 +97,8 @@ func newInstalled(t *testing.T) *installed {
 		Version                        int32
 		WALLevel, Encoding, Role       string
 		Replication, Standby, ReadOnly bool
-	}{180003, "logical", "UTF8", "relay", true, false, false})
+		Pooled                         bool
+	}{180003, "logical", "UTF8", "relay", true, false, false, false})
 	db.Returns("has_schema_privilege", struct {
 		Unlogged *string
 		Usable   bool

@@ -16,8 +16,11 @@ func receiveSQL(ctx context.Context, db *sql.DB, p *consumer.Processor, ev consu
 	}
 	defer tx.Rollback() //nolint:errcheck // after Commit it does nothing
 	claim, err := p.ClaimSQL(ctx, tx, ev)
-	if err != nil || claim.Outcome != consumer.Processed {
+	switch {
+	case err != nil || claim.Outcome == consumer.InProgress:
 		return claim.Outcome, err
+	case claim.Outcome != consumer.Processed: // where it came from is remembered
+		return claim.Outcome, tx.Commit()
 	}
 	if _, err := tx.ExecContext(ctx, `INSERT INTO receipts (key) VALUES ($1)`, ev.Key.String()); err != nil {
 		return 0, err
