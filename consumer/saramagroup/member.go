@@ -70,15 +70,8 @@ func (m *member) Setup(s sarama.ConsumerGroupSession) error {
 	m.tally.generation.Store(s.GenerationID())
 	m.commits.Go(func() { m.watchTopics(s.Context()) })
 	m.commits.Go(func() {
-		tick := time.NewTicker(m.cfg.CommitInterval)
-		defer tick.Stop()
-		for {
-			select {
-			case <-s.Context().Done():
-				return
-			case <-tick.C:
-				m.commit(s.Context(), s)
-			}
+		for sleep(s.Context(), m.cfg.CommitInterval) {
+			m.commit(s.Context(), s)
 		}
 	})
 	return nil

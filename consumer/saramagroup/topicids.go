@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -50,14 +51,10 @@ func (m *member) topicIDs(topics []string) (map[string]uuid.UUID, error) {
 
 // identify reads the ids of the session's topics.
 func (m *member) identify(claims map[string][]int32) error {
-	topics := make([]string, 0, len(claims))
-	for topic := range claims {
-		topics = append(topics, topic)
-	}
-	if len(topics) == 0 { // a request for none is one for all
+	if len(claims) == 0 { // a request for none is one for all
 		return nil
 	}
-	ids, err := m.topicIDs(topics)
+	ids, err := m.topicIDs(slices.Collect(maps.Keys(claims)))
 	maps.DeleteFunc(ids, func(_ string, id uuid.UUID) bool { return id == uuid.Nil })
 	m.ids.Store(&ids)
 	return err
@@ -79,11 +76,7 @@ func (m *member) madeAnew() (bool, error) {
 	if before == nil || len(*before) == 0 {
 		return false, nil
 	}
-	topics := make([]string, 0, len(*before))
-	for topic := range *before {
-		topics = append(topics, topic)
-	}
-	now, err := m.topicIDs(topics)
+	now, err := m.topicIDs(slices.Collect(maps.Keys(*before)))
 	if err != nil {
 		return false, err
 	}
@@ -103,20 +96,13 @@ func (m *member) madeAnew() (bool, error) {
 // watchTopics ends the session when one of its topics was made anew. Nothing more is
 // committed then: the offsets are those of before.
 func (m *member) watchTopics(ctx context.Context) {
-	tick := time.NewTicker(topicsEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			anew, err := m.madeAnew()
-			if err != nil {
-				m.log.Warn("nobody can tell whether the topics are still the same", "error", err)
-			}
-			if anew {
-				m.end()
-			}
+	for sleep(ctx, topicsEvery) {
+		anew, err := m.madeAnew()
+		if err != nil {
+			m.log.Warn("nobody can tell whether the topics are still the same", "error", err)
+		}
+		if anew {
+			m.end()
 		}
 	}
 }
