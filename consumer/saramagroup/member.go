@@ -81,20 +81,10 @@ func (m *member) Setup(s sarama.ConsumerGroupSession) error {
 // that they allow. When the database is on another history than at the start of
 // the session, some of what is finished may be lost: no offset is committed, and
 // the session ends, so that the next one begins with a rewind. So it does when a
-// topic was made anew.
+// topic was made anew. That is asked behind the database, which may take its time: Kafka
+// takes an offset by the topic's name. The marks are of its id.
 func (m *member) commit(ctx context.Context, s sarama.ConsumerGroupSession) {
 	all := m.marks.take()
-	if len(all) > 0 {
-		switch anew, err := m.madeAnew(); {
-		case err != nil:
-			m.log.Warn("nobody can tell whether the topics are still the same; offsets wait", "error", err)
-			m.marks.restore(all)
-			return
-		case anew: // they are of offsets of before
-			m.end()
-			return
-		}
-	}
 	// Without marks too: an idle group must notice that the database has lost what
 	// it had finished.
 	err := m.handler.SaveProgress(ctx, m.history, all)
@@ -113,7 +103,13 @@ func (m *member) commit(ctx context.Context, s sarama.ConsumerGroupSession) {
 	}
 	m.tally.saved.set(time.Now())
 	m.marks.saved(all)
-	if m.ahead.Load() > 0 {
+	switch anew, err := m.madeAnew(); {
+	case anew: // they are of offsets of before
+		return
+	case err != nil:
+		m.log.Warn("nobody can tell whether the topics are still the same; offsets wait", "error", err)
+		fallthrough
+	case m.ahead.Load() > 0:
 		m.marks.restore(all)
 		return
 	}

@@ -69,8 +69,9 @@ func (m *member) topicID(topic string) uuid.UUID {
 }
 
 // madeAnew reports whether one of the session's topics was made anew since it began,
-// as far as Kafka tells. What the session knows of offsets says nothing then. Nobody can
-// tell of a topic that is not there: it may be about to be made.
+// as far as Kafka tells. What the session knows of offsets says nothing then: it is ended,
+// and commits nothing more. Nobody can tell of a topic that is not there: it may be about
+// to be made.
 func (m *member) madeAnew() (bool, error) {
 	before := m.ids.Load()
 	if before == nil || len(*before) == 0 {
@@ -84,6 +85,7 @@ func (m *member) madeAnew() (bool, error) {
 		is, there := now[topic]
 		if another(id, is) {
 			m.log.Warn("the topic was made anew; joining again, to read it from its beginning", "topic", topic, "was", id, "is", is)
+			m.end()
 			return true, nil
 		}
 		if !there {
@@ -93,16 +95,11 @@ func (m *member) madeAnew() (bool, error) {
 	return false, err
 }
 
-// watchTopics ends the session when one of its topics was made anew. Nothing more is
-// committed then: the offsets are those of before.
+// watchTopics ends the session when one of its topics was made anew.
 func (m *member) watchTopics(ctx context.Context) {
 	for sleep(ctx, topicsEvery) {
-		anew, err := m.madeAnew()
-		if err != nil {
+		if _, err := m.madeAnew(); err != nil {
 			m.log.Warn("nobody can tell whether the topics are still the same", "error", err)
-		}
-		if anew {
-			m.end()
 		}
 	}
 }

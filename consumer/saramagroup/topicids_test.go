@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -203,6 +204,58 @@ func TestOffsetOfATopicOfBefore(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, stop())
 		require.Equal(t, [2]int64{3, 3}, k.committed())
+	})
+}
+
+// savesSlowly is a database that takes its time once, until meanwhile is done.
+type savesSlowly struct {
+	saramagroup.Handler
+	meanwhile func(marks []consumer.Mark)
+}
+
+func (s *savesSlowly) SaveProgress(ctx context.Context, history string, marks []consumer.Mark) error {
+	s.meanwhile(marks)
+	return s.Handler.SaveProgress(ctx, history, marks)
+}
+
+// TestTopicMadeAnewDuringASave: what was finished of a topic is not committed for the one
+// that was made in its place while the database was asked.
+func TestTopicMadeAnewDuringASave(t *testing.T) {
+	inFakeTime(t, func(k *kafka) {
+		k.produce(10)
+		before := k.topicID()
+		var remade, stale atomic.Bool
+		k.cluster.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			k.cluster.KeepControl()
+			for _, asked := range req.(*kmsg.OffsetCommitRequest).Topics {
+				for _, p := range asked.Partitions {
+					if remade.Load() && strings.Contains(*p.Metadata, before.String()) {
+						stale.Store(true)
+					}
+				}
+			}
+			return nil, nil, false
+		})
+		h := newHandler(nil)
+		stop, _ := k.run(h, defect{handler: func(h saramagroup.Handler) saramagroup.Handler {
+			return &savesSlowly{h, func(marks []consumer.Mark) {
+				if len(marks) > 0 && !remade.Swap(true) {
+					k.remake()
+					k.produce(30)
+				}
+			}}
+		}})
+		for seen := 0; seen < 60; {
+			recs, err := h.await(1)
+			require.NoError(t, err)
+			if recs[0].Source.TopicID != before {
+				seen++
+			}
+		}
+		<-time.After(2 * time.Second)
+		require.NoError(t, stop())
+		require.False(t, stale.Load())
+		require.Equal(t, [2]int64{30, 30}, k.committed())
 	})
 }
 
