@@ -31,6 +31,7 @@ type member struct {
 	ending            sync.Once
 	history, database string                               // of the database, and its name, at Setup
 	ids               atomic.Pointer[map[string]uuid.UUID] // of topics, at Setup
+	cluster           string                               // its id, at Setup; empty: not known
 	// The first offset that the group has ever read of each, as the database knew it.
 	lows       map[place]int64
 	lives      map[place]uuid.UUID // the topic id of each partition's mark, from Setup on
@@ -117,7 +118,7 @@ func (m *member) commit(ctx context.Context, s sarama.ConsumerGroupSession) {
 		if !mark.AtEnd && mark.High < m.first[place{mark.Topic, mark.Partition}] {
 			continue // nothing is finished
 		}
-		s.MarkOffset(mark.Topic, mark.Partition, mark.High+1, metadata(mark.TopicID, mark.High))
+		s.MarkOffset(mark.Topic, mark.Partition, mark.High+1, metadata(m.cluster, mark.TopicID, mark.High))
 	}
 	s.Commit()
 }

@@ -19,15 +19,15 @@ const topicsEvery = time.Minute
 // idsVersion of the request Metadata was the first with topic ids.
 const idsVersion = 10
 
-// topicIDs asks Kafka for the ids of topics, of which sarama tells its own users
-// nothing. A zero id is not known: the broker is older than 2.8, or something between does
-// not pass it on. One that is missing is a topic that is not there now. It asks the group's
-// coordinator, without which nothing is committed either.
-func (m *member) topicIDs(topics []string) (map[string]uuid.UUID, error) {
-	ids := make(map[string]uuid.UUID, len(topics))
+// topicIDs asks Kafka for the ids of topics, and of the cluster, of which sarama tells its
+// own users nothing. A zero id is not known: the broker is older than 2.8, or something
+// between does not pass it on. One that is missing is a topic that is not there now. It asks
+// the group's coordinator, without which nothing is committed either.
+func (m *member) topicIDs(topics []string) (ids map[string]uuid.UUID, cluster string, err error) {
+	ids = make(map[string]uuid.UUID, len(topics))
 	broker, err := m.client.Coordinator(m.handler.Group())
 	if err != nil {
-		return nil, fmt.Errorf("find the group's coordinator: %w", err)
+		return nil, "", fmt.Errorf("find the group's coordinator: %w", err)
 	}
 	answer, err := broker.GetMetadata(&sarama.MetadataRequest{Version: idsVersion, Topics: topics})
 	switch {
@@ -35,27 +35,32 @@ func (m *member) topicIDs(topics []string) (map[string]uuid.UUID, error) {
 		for _, topic := range topics {
 			ids[topic] = uuid.Nil
 		}
-		return ids, nil
+		return ids, "", nil
 	case err != nil:
 		_ = broker.Close() // or else the next question meets the same connection
 		_ = m.client.RefreshCoordinator(m.handler.Group())
-		return nil, fmt.Errorf("ask %s for the ids of topics: %w", broker.Addr(), err)
+		return nil, "", fmt.Errorf("ask %s for the ids of topics: %w", broker.Addr(), err)
+	case answer.ClusterID != nil:
+		cluster = *answer.ClusterID
 	}
 	for _, t := range answer.Topics {
 		if t.Err == sarama.ErrNoError {
 			ids[t.Name] = uuid.UUID(t.Uuid)
 		}
 	}
-	return ids, nil
+	return ids, cluster, nil
 }
 
-// identify reads the ids of the session's topics.
+// identify reads the ids of the session's topics and of its cluster.
 func (m *member) identify(claims map[string][]int32) error {
 	if len(claims) == 0 { // a request for none is one for all
 		return nil
 	}
-	ids, err := m.topicIDs(slices.Collect(maps.Keys(claims)))
+	ids, cluster, err := m.topicIDs(slices.Collect(maps.Keys(claims)))
 	maps.DeleteFunc(ids, func(_ string, id uuid.UUID) bool { return id == uuid.Nil })
+	if len(ids) > 0 { // else the ids that marks have may be of topics of before
+		m.cluster = cluster
+	}
 	m.ids.Store(&ids)
 	return err
 }
@@ -77,7 +82,7 @@ func (m *member) madeAnew() (bool, error) {
 	if before == nil || len(*before) == 0 {
 		return false, nil
 	}
-	now, err := m.topicIDs(slices.Collect(maps.Keys(*before)))
+	now, _, err := m.topicIDs(slices.Collect(maps.Keys(*before)))
 	if err != nil {
 		return false, err
 	}
