@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -101,7 +102,7 @@ func (m *mover) writable() bool {
 
 // clusterMoved does what a mirror does: the last records of each partition are in a
 // topic of the same name elsewhere, at other offsets, and the group's offsets were
-// translated and carry the metadata of the old ones.
+// translated and carry the metadata of the old ones, which says another cluster.
 func (m *mover) clusterMoved() bool {
 	const kept = 50 // of each partition
 	if m.second != nil {
@@ -139,6 +140,16 @@ func (m *mover) clusterMoved() bool {
 // unmirrored: nobody can make an event of it.
 func unmirrored(r *sarama.ConsumerMessage) bool { return r.Key == nil && len(r.Headers) == 0 }
 
+// ofAnotherCluster is an offset's metadata as members on another cluster spell it.
+func ofAnotherCluster(metadata string) string {
+	const format = "onceward:2:"
+	of, ours := strings.CutPrefix(metadata, format)
+	if !ours {
+		return metadata // the offset was set by hand
+	}
+	return format + "!" + of[1:]
+}
+
 // mirror writes the last records and the translated offsets.
 func (m *mover) mirror(byPartition [][]*sarama.ConsumerMessage, kept int, old *sarama.OffsetFetchResponse) {
 	client, err := sarama.NewClient(m.w.brokers, kafkaConfig())
@@ -162,7 +173,7 @@ func (m *mover) mirror(byPartition [][]*sarama.ConsumerMessage, kept int, old *s
 		block := old.GetBlock(m.w.topic(), int32(p))
 		partition, err := offsets.ManagePartition(m.w.topic(), int32(p))
 		require.NoError(m.t, err)
-		partition.MarkOffset(max(0, block.Offset-int64(first)), block.Metadata)
+		partition.MarkOffset(max(0, block.Offset-int64(first)), ofAnotherCluster(block.Metadata))
 		require.NoError(m.t, partition.Close())
 	}
 	require.NoError(m.t, offsets.Close())

@@ -44,7 +44,7 @@ func (m *member) begin(s sarama.ConsumerGroupSession) error {
 			}
 			back := m.setBack(at, mark)
 			if back { // from now on the offset is one of ours: a crash before the next commit lies behind it
-				s.ResetOffset(topic, partition, m.first[at], metadata(mark.TopicID, m.first[at]-1))
+				s.ResetOffset(topic, partition, m.first[at], metadata(m.cluster, mark.TopicID, m.first[at]-1))
 			}
 			mark.Read = m.afterCrash(at, mark, back)
 			if id := m.topicID(topic); id != uuid.Nil {
@@ -91,12 +91,12 @@ func (m *member) afterCrash(at place, mark consumer.Mark, setBack bool) (read in
 	return read
 }
 
-// setBack reports whether a partition begins, by somebody's command, before the mark of
-// this very topic.
+// setBack reports whether a partition begins, by somebody's command or an offset of another
+// topic, before the mark of this very topic.
 func (m *member) setBack(at place, mark consumer.Mark) bool {
-	_, _, ours := parseMetadata(m.kafka[at].metadata)
+	of, _, ours := parseMetadata(m.kafka[at].metadata)
 	id := m.topicID(at.topic)
-	return !ours && id != uuid.Nil && mark.TopicID == id && m.first[at] <= mark.High
+	return (!ours || another(of, id)) && id != uuid.Nil && mark.TopicID == id && m.first[at] <= mark.High
 }
 
 // beginAt returns the first offset that will be read of a partition.
@@ -114,7 +114,7 @@ func (m *member) beginAt(s sarama.ConsumerGroupSession, at place, mark consumer.
 		lost, has := "the group has worked before, and this database knows nothing of it: another database, or one of before (restored); all that Kafka has is applied again", ""
 		if known {
 			lost = "the database has lost commits (failover or restore), or another one has worked for the group meanwhile: messages are delivered again, and duplicates removed"
-			has = metadata(m.topicID(at.topic), mark.High) // without it, the next loss would not be seen
+			has = metadata(m.cluster, m.topicID(at.topic), mark.High) // without it, the next loss would not be seen
 		}
 		m.log.Warn(lost, "database", m.database, "history", m.history,
 			"topic", at.topic, "partition", at.partition, "from", committed.next, "to", to)
@@ -129,22 +129,24 @@ func (m *member) beginAt(s sarama.ConsumerGroupSession, at place, mark consumer.
 }
 
 // follow begins where Kafka says, unless that is an offset of before the topic was made
-// anew: then it lies behind the end.
+// anew, on this cluster or, where the metadata does not say that, because it lies behind
+// the end. A commit that was under way meanwhile leaves one.
 func (m *member) follow(s sarama.ConsumerGroupSession, at place, committed offset) (int64, error) {
 	of, _, ours := parseMetadata(committed.metadata)
 	if !ours || !another(of, m.topicID(at.topic)) {
 		return committed.next, nil
 	}
 	newest, err := m.edge(at, sarama.OffsetNewest)
-	if err != nil || committed.next <= newest {
+	if err != nil || committed.next <= newest && !spelledOn(m.cluster, committed.metadata) {
 		return committed.next, err
 	}
 	oldest, err := m.edge(at, sarama.OffsetOldest)
 	if err != nil {
 		return 0, err
 	}
-	m.log.Warn("the committed offset is of the topic before it was made anew, and lies behind its end; it is read from its beginning",
+	m.log.Warn("the committed offset is of the topic before it was made anew; it is read from its beginning",
 		"topic", at.topic, "partition", at.partition, "offset", committed.next, "to", oldest)
+	s.MarkOffset(at.topic, at.partition, oldest, "") // Kafka may have deleted the beginning
 	s.ResetOffset(at.topic, at.partition, oldest, "")
 	return oldest, nil
 }

@@ -34,9 +34,11 @@
 // offset moves.
 //
 // A mark holds for the topic with its id only. One that was made anew ends the
-// session, and is read from its beginning. Metadata of another id, which comes along
+// session, and is read from its beginning; so it is where Kafka, which takes an offset by
+// the name, still got one of before. Metadata of another id, which comes along
 // when a group is moved to another cluster, says nothing of the mark, and its offset
-// is followed. Where Kafka tells no ids, topics of one name are one.
+// is followed. The metadata shows by which cluster's id it was written. Where Kafka tells no
+// ids, topics of one name are one.
 //
 // # Crashes
 //

@@ -40,6 +40,9 @@ func FindEnd(client sarama.Client, topic string, partition int32, from int64) (e
 	return findEnd(client, place{topic, partition}, from)
 }
 
+// Metadata is metadata.
+var Metadata = metadata
+
 // Hopeless is hopeless.
 var Hopeless = hopeless
 

@@ -47,7 +47,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/eapache/go-resiliency/breaker.(*Breaker).timer"))
 }
 
-const topic = "orders"
+const (
+	topic     = "orders"
+	clusterID = "cluster"
+)
 
 // kafka is an in-process cluster on a virtual network, in fake time.
 type kafka struct {
@@ -66,7 +69,7 @@ func inFakeTime(t *testing.T, test func(k *kafka)) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &kafka{t: t, conns: make(map[net.Conn]bool)}
 		var err error
-		k.cluster, err = kfake.NewCluster(kfake.NumBrokers(2), kfake.Ports(9092, 9093), kfake.ListenFn(k.network.Listen), kfake.SeedTopics(2, topic))
+		k.cluster, err = kfake.NewCluster(kfake.NumBrokers(2), kfake.Ports(9092, 9093), kfake.ListenFn(k.network.Listen), kfake.SeedTopics(2, topic), kfake.ClusterID(clusterID))
 		require.NoError(t, err)
 		// sarama holds a mutex of the broker during a request, and fake time
 		// stands still while anybody waits for a mutex: the fetches, which
@@ -214,6 +217,11 @@ func (k *kafka) offset(partition int32) int64 {
 		return -1
 	}
 	return commit.Offset
+}
+
+// metadata is committed with the group's offset of a partition.
+func (k *kafka) metadata(partition int32) string {
+	return k.cluster.GroupInfo("billing").Commits[topic][partition].Metadata
 }
 
 func closing(t *testing.T, c io.Closer) {

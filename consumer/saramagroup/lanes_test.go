@@ -189,20 +189,23 @@ func TestRewindTo(t *testing.T) {
 		to       int64
 		back     bool
 	}{
-		"the database has it":                  {metadata(topic, 9), topic, 9, true, 0, false},
-		"the database has more":                {metadata(topic, 9), topic, 12, true, 0, false},
-		"the database has lost some":           {metadata(topic, 9), topic, 4, true, 5, true},
-		"the database has lost all":            {metadata(topic, 9), topic, 0, false, 0, true},
+		"the database has it":                  {metadata("", topic, 9), topic, 9, true, 0, false},
+		"the database has more":                {metadata("", topic, 9), topic, 12, true, 0, false},
+		"the database has lost some":           {metadata("", topic, 9), topic, 4, true, 5, true},
+		"the database has lost all":            {metadata("", topic, 9), topic, 0, false, 0, true},
 		"an offset set by hand":                {"", topic, 4, true, 0, false},
 		"an offset of another client":          {"onceward:1:x", topic, 4, true, 0, false},
 		"one that resembles ours":              {"onceward:2:x:9", topic, 4, true, 0, false},
 		"one without a number":                 {"onceward:2:" + topic.String(), topic, 4, true, 0, false},
 		"a group that has never consumed":      {"", topic, 0, false, 0, false},
-		"another topic, which the base has":    {metadata(other, 9), topic, 4, true, 0, false},
-		"another topic, of which nobody knows": {metadata(other, 9), topic, 0, false, 0, false},
-		"no id in Kafka":                       {metadata(other, 9), uuid.Nil, 4, true, 5, true},
+		"another topic, which the base has":    {metadata("", other, 9), topic, 4, true, 0, false},
+		"another topic, of which nobody knows": {metadata("", other, 9), topic, 0, false, 0, false},
+		"no id in Kafka":                       {metadata("", other, 9), uuid.Nil, 4, true, 5, true},
+		"a cluster, and the base has it":       {metadata("a", topic, 9), topic, 9, true, 0, false},
+		"a cluster, and the base lost some":    {metadata("a", topic, 9), topic, 4, true, 5, true},
+		"another topic of a cluster":           {metadata("a", other, 9), topic, 4, true, 0, false},
 		"of an earlier release":                {"onceward:1:9", topic, 4, true, 5, true},
-		"no id at all":                         {metadata(uuid.Nil, 9), uuid.Nil, 4, true, 5, true},
+		"no id at all":                         {metadata("", uuid.Nil, 9), uuid.Nil, 4, true, 5, true},
 	} {
 		to, back := rewindTo(c.metadata, c.topic, c.high, c.known)
 		require.Equal(t, c.back, back, name)

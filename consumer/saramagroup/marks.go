@@ -1,6 +1,9 @@
 package saramagroup
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -103,12 +106,27 @@ const (
 )
 
 // metadata is committed with an offset: the id of the topic, and the mark that was
-// in the database before.
-func metadata(topic uuid.UUID, high int64) string {
-	if topic == uuid.Nil {
+// in the database before. Its spelling says the cluster, where that is known, by 18 bits
+// of a fingerprint: a letter each before and behind the id, and how many digits the mark
+// has. Releases of before read over them. They would take another format for an offset that
+// was set by hand, and not see that a database has lost commits which was put back together
+// with its programs.
+func metadata(cluster string, topic uuid.UUID, high int64) string {
+	switch {
+	case topic == uuid.Nil:
 		return metadataPrefix + strconv.FormatInt(high, 10)
+	case cluster == "":
+		return fmt.Sprintf("%s%s:%d", metadataOfLifePrefix, topic, high)
 	}
-	return metadataOfLifePrefix + topic.String() + ":" + strconv.FormatInt(high, 10)
+	sum := sha256.Sum256([]byte(cluster))
+	letters := base64.RawURLEncoding.EncodeToString(sum[:])
+	return fmt.Sprintf("%s%c%s%c:%0*d", metadataOfLifePrefix, letters[0], topic, letters[1], 20+int(sum[2]%64), high)
+}
+
+// spelledOn reports whether metadata, which says a topic's id, says that it is of the cluster.
+func spelledOn(cluster, text string) bool {
+	topic, high, _ := parseMetadata(text)
+	return cluster != "" && text == metadata(cluster, topic, high)
 }
 
 // parseMetadata reads what metadata has written. Zero is no topic id. ours is false
@@ -140,7 +158,7 @@ func another(a, b uuid.UUID) bool { return a != uuid.Nil && b != uuid.Nil && a !
 // again, and what it still has is a duplicate. An offset that was set by hand
 // has no metadata, and is followed. So is one that was committed for another topic of
 // the name: whoever moves a group to another cluster translates the offset, and
-// takes the metadata with it.
+// takes the metadata with it. Where it is of this cluster, follow sees to it.
 func rewindTo(committed string, topic uuid.UUID, high int64, known bool) (offset int64, ok bool) {
 	of, flushed, ours := parseMetadata(committed)
 	switch {

@@ -31,6 +31,7 @@ type member struct {
 	ending            sync.Once
 	history, database string                               // of the database, and its name, at Setup
 	ids               atomic.Pointer[map[string]uuid.UUID] // of topics, at Setup
+	cluster           string                               // its id, at Setup; empty: not known
 	// The first offset that the group has ever read of each, as the database knew it.
 	lows       map[place]int64
 	lives      map[place]uuid.UUID // the topic id of each partition's mark, from Setup on
@@ -70,15 +71,8 @@ func (m *member) Setup(s sarama.ConsumerGroupSession) error {
 	m.tally.generation.Store(s.GenerationID())
 	m.commits.Go(func() { m.watchTopics(s.Context()) })
 	m.commits.Go(func() {
-		tick := time.NewTicker(m.cfg.CommitInterval)
-		defer tick.Stop()
-		for {
-			select {
-			case <-s.Context().Done():
-				return
-			case <-tick.C:
-				m.commit(s.Context(), s)
-			}
+		for sleep(s.Context(), m.cfg.CommitInterval) {
+			m.commit(s.Context(), s)
 		}
 	})
 	return nil
@@ -88,20 +82,10 @@ func (m *member) Setup(s sarama.ConsumerGroupSession) error {
 // that they allow. When the database is on another history than at the start of
 // the session, some of what is finished may be lost: no offset is committed, and
 // the session ends, so that the next one begins with a rewind. So it does when a
-// topic was made anew.
+// topic was made anew. That is asked behind the database, which may take its time: Kafka
+// takes an offset by the topic's name. The marks are of its id.
 func (m *member) commit(ctx context.Context, s sarama.ConsumerGroupSession) {
 	all := m.marks.take()
-	if len(all) > 0 {
-		switch anew, err := m.madeAnew(); {
-		case err != nil:
-			m.log.Warn("nobody can tell whether the topics are still the same; offsets wait", "error", err)
-			m.marks.restore(all)
-			return
-		case anew: // they are of offsets of before
-			m.end()
-			return
-		}
-	}
 	// Without marks too: an idle group must notice that the database has lost what
 	// it had finished.
 	err := m.handler.SaveProgress(ctx, m.history, all)
@@ -120,7 +104,13 @@ func (m *member) commit(ctx context.Context, s sarama.ConsumerGroupSession) {
 	}
 	m.tally.saved.set(time.Now())
 	m.marks.saved(all)
-	if m.ahead.Load() > 0 {
+	switch anew, err := m.madeAnew(); {
+	case anew: // they are of offsets of before
+		return
+	case err != nil:
+		m.log.Warn("nobody can tell whether the topics are still the same; offsets wait", "error", err)
+		fallthrough
+	case m.ahead.Load() > 0:
 		m.marks.restore(all)
 		return
 	}
@@ -128,7 +118,7 @@ func (m *member) commit(ctx context.Context, s sarama.ConsumerGroupSession) {
 		if !mark.AtEnd && mark.High < m.first[place{mark.Topic, mark.Partition}] {
 			continue // nothing is finished
 		}
-		s.MarkOffset(mark.Topic, mark.Partition, mark.High+1, metadata(mark.TopicID, mark.High))
+		s.MarkOffset(mark.Topic, mark.Partition, mark.High+1, metadata(m.cluster, mark.TopicID, mark.High))
 	}
 	s.Commit()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -18,15 +19,15 @@ const topicsEvery = time.Minute
 // idsVersion of the request Metadata was the first with topic ids.
 const idsVersion = 10
 
-// topicIDs asks Kafka for the ids of topics, of which sarama tells its own users
-// nothing. A zero id is not known: the broker is older than 2.8, or something between does
-// not pass it on. One that is missing is a topic that is not there now. It asks the group's
-// coordinator, without which nothing is committed either.
-func (m *member) topicIDs(topics []string) (map[string]uuid.UUID, error) {
-	ids := make(map[string]uuid.UUID, len(topics))
+// topicIDs asks Kafka for the ids of topics, and of the cluster, of which sarama tells its
+// own users nothing. A zero id is not known: the broker is older than 2.8, or something
+// between does not pass it on. One that is missing is a topic that is not there now. It asks
+// the group's coordinator, without which nothing is committed either.
+func (m *member) topicIDs(topics []string) (ids map[string]uuid.UUID, cluster string, err error) {
+	ids = make(map[string]uuid.UUID, len(topics))
 	broker, err := m.client.Coordinator(m.handler.Group())
 	if err != nil {
-		return nil, fmt.Errorf("find the group's coordinator: %w", err)
+		return nil, "", fmt.Errorf("find the group's coordinator: %w", err)
 	}
 	answer, err := broker.GetMetadata(&sarama.MetadataRequest{Version: idsVersion, Topics: topics})
 	switch {
@@ -34,31 +35,32 @@ func (m *member) topicIDs(topics []string) (map[string]uuid.UUID, error) {
 		for _, topic := range topics {
 			ids[topic] = uuid.Nil
 		}
-		return ids, nil
+		return ids, "", nil
 	case err != nil:
 		_ = broker.Close() // or else the next question meets the same connection
 		_ = m.client.RefreshCoordinator(m.handler.Group())
-		return nil, fmt.Errorf("ask %s for the ids of topics: %w", broker.Addr(), err)
+		return nil, "", fmt.Errorf("ask %s for the ids of topics: %w", broker.Addr(), err)
+	case answer.ClusterID != nil:
+		cluster = *answer.ClusterID
 	}
 	for _, t := range answer.Topics {
 		if t.Err == sarama.ErrNoError {
 			ids[t.Name] = uuid.UUID(t.Uuid)
 		}
 	}
-	return ids, nil
+	return ids, cluster, nil
 }
 
-// identify reads the ids of the session's topics.
+// identify reads the ids of the session's topics and of its cluster.
 func (m *member) identify(claims map[string][]int32) error {
-	topics := make([]string, 0, len(claims))
-	for topic := range claims {
-		topics = append(topics, topic)
-	}
-	if len(topics) == 0 { // a request for none is one for all
+	if len(claims) == 0 { // a request for none is one for all
 		return nil
 	}
-	ids, err := m.topicIDs(topics)
+	ids, cluster, err := m.topicIDs(slices.Collect(maps.Keys(claims)))
 	maps.DeleteFunc(ids, func(_ string, id uuid.UUID) bool { return id == uuid.Nil })
+	if len(ids) > 0 { // else the ids that marks have may be of topics of before
+		m.cluster = cluster
+	}
 	m.ids.Store(&ids)
 	return err
 }
@@ -72,18 +74,15 @@ func (m *member) topicID(topic string) uuid.UUID {
 }
 
 // madeAnew reports whether one of the session's topics was made anew since it began,
-// as far as Kafka tells. What the session knows of offsets says nothing then. Nobody can
-// tell of a topic that is not there: it may be about to be made.
+// as far as Kafka tells. What the session knows of offsets says nothing then: it is ended,
+// and commits nothing more. Nobody can tell of a topic that is not there: it may be about
+// to be made.
 func (m *member) madeAnew() (bool, error) {
 	before := m.ids.Load()
 	if before == nil || len(*before) == 0 {
 		return false, nil
 	}
-	topics := make([]string, 0, len(*before))
-	for topic := range *before {
-		topics = append(topics, topic)
-	}
-	now, err := m.topicIDs(topics)
+	now, _, err := m.topicIDs(slices.Collect(maps.Keys(*before)))
 	if err != nil {
 		return false, err
 	}
@@ -91,6 +90,7 @@ func (m *member) madeAnew() (bool, error) {
 		is, there := now[topic]
 		if another(id, is) {
 			m.log.Warn("the topic was made anew; joining again, to read it from its beginning", "topic", topic, "was", id, "is", is)
+			m.end()
 			return true, nil
 		}
 		if !there {
@@ -100,23 +100,11 @@ func (m *member) madeAnew() (bool, error) {
 	return false, err
 }
 
-// watchTopics ends the session when one of its topics was made anew. Nothing more is
-// committed then: the offsets are those of before.
+// watchTopics ends the session when one of its topics was made anew.
 func (m *member) watchTopics(ctx context.Context) {
-	tick := time.NewTicker(topicsEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			anew, err := m.madeAnew()
-			if err != nil {
-				m.log.Warn("nobody can tell whether the topics are still the same", "error", err)
-			}
-			if anew {
-				m.end()
-			}
+	for sleep(ctx, topicsEvery) {
+		if _, err := m.madeAnew(); err != nil {
+			m.log.Warn("nobody can tell whether the topics are still the same", "error", err)
 		}
 	}
 }
