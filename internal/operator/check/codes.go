@@ -19,6 +19,7 @@ const (
 	codeNoSenderTimeout = "SENDER_TIMEOUT_OFF"
 	codeIdleTimeout     = "IDLE_SLOT_TIMEOUT"
 	codeStandbys        = "STANDBYS_NOT_AWAITED"
+	codeStandbyAway     = "STANDBY_AWAY"
 	codeClock           = "CLOCK_SKEW"
 	codeRoute           = "ROUTE"
 	codeRecord          = "RECORD"
