@@ -2,13 +2,47 @@ package cdc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/internal/label"
 )
+
+// firstFailover is the first version of PostgreSQL that synchronises slots to standbys.
+const firstFailover = 17
+
+// alterFailover makes the slot one that is synchronised to standbys, where it was made as
+// another: by hand, or while the setting was off. Only who is about to stream can do it:
+// PostgreSQL waits for the end of whoever does. It may refuse, which is said, and the slot
+// serves as it is.
+func (r *Reader) alterFailover(ctx context.Context) error {
+	if !r.cfg.FailoverSlot || major(r.conn) < firstFailover {
+		return nil
+	}
+	found, err := r.conn.Exec(ctx, fmt.Sprintf("SELECT 1 FROM pg_catalog.pg_replication_slots WHERE slot_name = '%s' AND NOT failover AND NOT active", r.cfg.Slot)).ReadAll()
+	if err != nil {
+		return fmt.Errorf("look whether slot %s is synchronised to standbys: %w", r.cfg.Slot, err)
+	}
+	if len(found) == 0 || len(found[0].Rows) == 0 {
+		return nil
+	}
+	_, err = r.conn.Exec(ctx, fmt.Sprintf("ALTER_REPLICATION_SLOT %s (FAILOVER true)", r.cfg.Slot)).ReadAll()
+	var pg *pgconn.PgError
+	switch {
+	case errors.As(err, &pg) && !r.conn.IsClosed():
+		r.cfg.Logger.WarnContext(ctx, "the slot is not synchronised to standbys, as postgres.slot.failover wants it, and the server does not let it be altered; "+
+			"mend that and restart the relay, or set postgres.slot.failover: false", "slot", r.cfg.Slot, "error", pg)
+	case err != nil:
+		return fmt.Errorf("have slot %s synchronised to standbys: %w", r.cfg.Slot, err)
+	default:
+		r.cfg.Logger.InfoContext(ctx, "the slot was made without failover; it is synchronised to standbys from now on, as postgres.slot.failover wants it", "slot", r.cfg.Slot)
+	}
+	return nil
+}
 
 // Awaited are the standbys of the server's synchronized_standby_slots, PostgreSQL 17 and
 // newer: a failover slot gives nothing that they have not got.

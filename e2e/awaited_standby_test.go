@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +75,50 @@ func TestAwaitedStandbyIsAway(t *testing.T) {
 		eventually(t, "it is published", 30*time.Second, func() bool { return w.published()[key] == 1 })
 		eventually(t, "nothing waits", 30*time.Second, func() bool { return waitsFor(t, r, "slot") == nil })
 		require.Equal(t, 1, sessions(r))
+		r.stop()
+		verifyAll(t, w, nil)
+	})
+}
+
+// TestSlotWithoutFailover: what relay check prints for a slot that the relay may not make
+// makes one that is synchronised to standbys. One that was made without is named by it, and
+// altered by the relay before it streams.
+func TestSlotWithoutFailover(t *testing.T) {
+	t.Parallel()
+	onFailoverVersions(t, func(t *testing.T, w *environment) {
+		w.prepareTables()
+		r := w.newRelay(w.config(`admin: {listen: "127.0.0.1:0"}`), "")
+		may := r.env
+		r.env = append(slices.Clone(may), "ONCEWARD_POSTGRES_SLOT_CREATE=never")
+		code, out := checked(t, r)
+		require.Equal(t, 3, code, out)
+		printed := regexp.MustCompile(`SELECT pg_catalog\.pg_create_logical_replication_slot\([^)]*\);`).FindString(out)
+		require.NotEmpty(t, printed, out)
+		failover := func() bool {
+			return scalar[bool](w, `SELECT failover FROM pg_replication_slots WHERE slot_name = $1`, w.slot())
+		}
+		w.execute(printed)
+		require.True(t, failover(), printed)
+		code, out = checked(t, r)
+		require.Zero(t, code, out)
+		require.Regexp(t, `ok +standbys of the slot`, out)
+
+		w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
+		w.execute(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, w.slot())
+		code, out = checked(t, r)
+		require.Zero(t, code, out)
+		require.Regexp(t, `warning +standbys of the slot +SLOT_WITHOUT_FAILOVER: `, out)
+		r.env = append(slices.Clone(may), "ONCEWARD_POSTGRES_SLOT_FAILOVER=false")
+		begins(t, w, r)
+		r.stop()
+		require.False(t, failover(), "as it is configured")
+		r.env = may
+		begins(t, w, r)
+		require.True(t, failover())
+		require.Contains(t, r.log(), "the slot was made without failover")
+		code, out = checked(t, r)
+		require.Zero(t, code, out)
+		require.Regexp(t, `ok +standbys of the slot`, out)
 		r.stop()
 		verifyAll(t, w, nil)
 	})

@@ -39,6 +39,9 @@ func standbys(ctx context.Context, conn *pgx.Conn, cfg *relay.Config) Verdict {
 	case idle > 0:
 		v.Status, v.Code, v.Detail = Warning, codeIdleTimeout, fmt.Sprintf("idle_replication_slot_timeout is %d s: the server invalidates the slot of a relay that is away for so long, and what was written meanwhile is not sent", idle)
 		v.Cure = "ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_catalog.pg_reload_conf(); max_slot_wal_keep_size bounds what a slot keeps"
+	case wanted && !failover:
+		v.Status, v.Code, v.Detail = Warning, codeNoFailover, "slot "+cfg.SlotName()+" was made without failover: it is on no standby, and the relay may publish what no standby has yet"
+		v.Cure = "restart the relay: it alters the slot before it reads from it, and its log says so, or why it cannot"
 	case wanted && physical && awaited.Slots == "":
 		v.Status, v.Code, v.Detail = Warning, codeStandbys, "synchronized_standby_slots is empty: the relay may publish what no standby has yet, and a promoted one then lacks it"
 		v.Cure = "ALTER SYSTEM SET synchronized_standby_slots = '…'; with the physical slots of the standbys that may be promoted; SELECT pg_catalog.pg_reload_conf();"

@@ -13,7 +13,7 @@ import (
 )
 
 // TestWhatTheSlotWaitsForIsSeen: from PostgreSQL 17 on a standby that is away stops the
-// relay.
+// relay, and a slot that was made without failover is on no standby.
 func TestWhatTheSlotWaitsForIsSeen(t *testing.T) {
 	pool, cfg := readyOn(t, "18")
 	exec := func(ctx context.Context, statements ...string) {
@@ -46,4 +46,22 @@ func TestWhatTheSlotWaitsForIsSeen(t *testing.T) {
 	require.Equal(t, check.OK, verdict().Status, "a slot without failover waits for none")
 	exec(t.Context(), "SELECT pg_create_logical_replication_slot('"+cfg.SlotName()+"', 'pgoutput', false, false, true)")
 	require.Equal(t, "STANDBY_AWAY", verdict().Code, "but this one does")
+	awaits("")
+
+	exec(t.Context(), "SELECT pg_drop_replication_slot('"+cfg.SlotName()+"')", "SELECT pg_create_logical_replication_slot('"+cfg.SlotName()+"', 'pgoutput')")
+	require.Equal(t, check.OK, verdict().Status, "as it is wanted")
+	cfg.Postgres.Slot.Failover = true
+	v = verdict()
+	require.Equal(t, []any{check.Warning, "SLOT_WITHOUT_FAILOVER"}, []any{v.Status, v.Code})
+	require.Contains(t, v.Cure, "restart the relay")
+}
+
+// TestASlotThatIsNotMadeIsPrintedWithFailover: the statement makes the slot that the relay would.
+func TestASlotThatIsNotMadeIsPrintedWithFailover(t *testing.T) {
+	_, cfg := readyOn(t, "18")
+	cfg.Postgres.Slot.Create = "never"
+	for wanted, arguments := range map[bool]string{true: "'pgoutput', false, false, true);", false: "'pgoutput');"} {
+		cfg.Postgres.Slot.Failover = wanted
+		require.Contains(t, named(t, check.Run(t.Context(), cfg, nil), "replication slot").Cure, arguments)
+	}
 }
