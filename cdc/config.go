@@ -29,7 +29,7 @@ type Config struct {
 	// CreateSlot lets [EnsureSlot] create a slot that has never existed.
 	CreateSlot bool
 	// FailoverSlot asks for a slot that is synchronised to standbys; PostgreSQL
-	// 17 and newer.
+	// 17 and newer. [Open] alters one that is there without.
 	FailoverSlot bool
 	// QueueBytes bounds what was read and not yet published, in bytes. Default
 	// 16 MiB. One larger row is accepted alone.

@@ -120,6 +120,9 @@ func (r *Reader) start(ctx context.Context) error {
 		}
 		r.history = history.Content
 	}
+	if err := r.alterFailover(ctx); err != nil {
+		return err
+	}
 	err = pglogrepl.StartReplication(ctx, r.conn, r.cfg.Slot, 0, pglogrepl.StartReplicationOptions{
 		PluginArgs: []string{"proto_version '1'", "publication_names '" + r.cfg.Publication + "'", "messages 'true'", "binary 'true'"},
 	})

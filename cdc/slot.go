@@ -123,7 +123,7 @@ func slotsExhausted(cfg Config, err error) error {
 // createSlotSQL returns the statement that makes the slot; the names in it were
 // validated. Servers before 17 have no failover slots.
 func createSlotSQL(cfg Config, conn *pgx.Conn) string {
-	if cfg.FailoverSlot && ServerMajor(conn) >= 17 {
+	if cfg.FailoverSlot && ServerMajor(conn) >= firstFailover {
 		return fmt.Sprintf("SELECT pg_catalog.pg_create_logical_replication_slot('%s', 'pgoutput', false, false, true);", cfg.Slot)
 	}
 	return fmt.Sprintf("SELECT pg_catalog.pg_create_logical_replication_slot('%s', 'pgoutput');", cfg.Slot)
@@ -135,9 +135,11 @@ func dropSlot(slot string) string {
 
 // ServerMajor returns the server's major version, as it told it at login; 0 when
 // it cannot be read.
-func ServerMajor(conn *pgx.Conn) int {
+func ServerMajor(conn *pgx.Conn) int { return major(conn.PgConn()) }
+
+func major(conn *pgconn.PgConn) int {
 	var major int
-	if _, err := fmt.Sscanf(conn.PgConn().ParameterStatus("server_version"), "%d", &major); err != nil {
+	if _, err := fmt.Sscanf(conn.ParameterStatus("server_version"), "%d", &major); err != nil {
 		return 0
 	}
 	return major

@@ -26,6 +26,10 @@ type walsender struct {
 	refuse   *pgproto3.ErrorResponse             // instead of starting to stream
 	answers  bool                                // a status update that asks for a reply
 	watch    func(pglogrepl.StandbyStatusUpdate) // instead of statuses
+	version  string                              // said at login
+	lacks    bool                                // the slot was made without failover
+	asked    []string                            // about that
+	unheard  *pgproto3.ErrorResponse             // instead of altering it
 }
 
 func newWalsender(t *testing.T) *walsender {
@@ -55,7 +59,7 @@ func (w *walsender) serve() {
 		w.t.Error(err)
 		return
 	}
-	w.send(&pgproto3.AuthenticationOk{}, &pgproto3.BackendKeyData{ProcessID: 1, SecretKey: []byte{0, 0, 0, 1}}, &pgproto3.ReadyForQuery{TxStatus: 'I'})
+	w.send(&pgproto3.AuthenticationOk{}, &pgproto3.ParameterStatus{Name: "server_version", Value: w.version}, &pgproto3.BackendKeyData{ProcessID: 1, SecretKey: []byte{0, 0, 0, 1}}, &pgproto3.ReadyForQuery{TxStatus: 'I'})
 	for {
 		m, err := w.backend.Receive()
 		if err != nil {
@@ -90,6 +94,20 @@ func (w *walsender) query(sql string) {
 			{Name: []byte("systemid")}, {Name: []byte("timeline")}, {Name: []byte("xlogpos")}, {Name: []byte("dbname")},
 		}}, &pgproto3.DataRow{Values: [][]byte{[]byte("7000"), []byte("1"), []byte("0/1000"), []byte("shop")}},
 			&pgproto3.CommandComplete{CommandTag: []byte("IDENTIFY_SYSTEM")}, &pgproto3.ReadyForQuery{TxStatus: 'I'})
+	case strings.HasPrefix(sql, "SELECT 1 "):
+		w.asked = append(w.asked, sql)
+		w.send(&pgproto3.RowDescription{Fields: []pgproto3.FieldDescription{{Name: []byte("one")}}})
+		if w.lacks {
+			w.send(&pgproto3.DataRow{Values: [][]byte{[]byte("1")}})
+		}
+		w.send(&pgproto3.CommandComplete{CommandTag: []byte("SELECT")}, &pgproto3.ReadyForQuery{TxStatus: 'I'})
+	case strings.HasPrefix(sql, "ALTER_REPLICATION_SLOT "):
+		w.asked = append(w.asked, sql)
+		if w.unheard != nil {
+			w.send(w.unheard, &pgproto3.ReadyForQuery{TxStatus: 'I'})
+			return
+		}
+		w.send(&pgproto3.CommandComplete{CommandTag: []byte("ALTER_REPLICATION_SLOT")}, &pgproto3.ReadyForQuery{TxStatus: 'I'})
 	case w.refuse != nil:
 		w.send(w.refuse, &pgproto3.ReadyForQuery{TxStatus: 'I'})
 	default:

@@ -61,6 +61,7 @@ var ranElsewhere = map[string]string{
 	"migrations/outbox/00009_decisions.sql: outboxctl status":                      "TestRetireRelay",
 	"cdc/starterror.go: CREATE ROLE":                                               "it ends in …, the login's own attributes",
 	"internal/operator/check/standbys.go: ALTER SYSTEM SET synchronized":           "it ends in …, the standbys' slots",
+	"cdc/failover.go: ALTER SYSTEM SET synchronized":                               "TestAwaitedStandbyIsAway",
 	"cmd/outboxctl/completion.go: ":                                                "TestCompletion",
 	"cmd/outboxctl/dead_order.go: outboxctl dead discard KEY":                      "this one: the same command is run in the cure of a parked kind",
 	"migrations/outbox/00008_principals.sql: outboxctl":                            "it names a command without its argument",

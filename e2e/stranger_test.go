@@ -59,7 +59,7 @@ func TestAStrangerHoldsTheSlot(t *testing.T) {
 	require.Regexp(t, `failed +replication connection`, out)
 	require.Contains(t, out, "SLOT_TAKEN")
 	eventually(t, "its log warns", 30*time.Second, func() bool { return relay.logs("which is no process of this relay") })
-	require.Contains(t, relay.log(), "the replication slot cannot be used yet")
+	require.Contains(t, relay.log(), "nothing can be read from the replication slot yet")
 	code, out = statusOf(t, w)
 	require.Equal(t, 3, code)
 	require.Equal(t, 1, strings.Count(out, "! relay "+w.name), "it is said once: %s", out)

@@ -82,7 +82,8 @@ type SlotConfig struct {
 	// never. Default auto.
 	Create string `koanf:"create"`
 	// Failover asks for a slot that is synchronised to standbys, PostgreSQL 17
-	// and newer. Default true; older servers ignore it.
+	// and newer; one that is there without is altered before the relay reads from
+	// it. Default true; older servers ignore it.
 	Failover bool `koanf:"failover"`
 }
 

@@ -77,7 +77,8 @@ func connect(ctx context.Context, text, slot string, grace time.Duration) (*pgx.
 func (c *Config) beginner() beginning.Config {
 	return beginning.Config{
 		Relay: c.Name, Slot: c.SlotName(), Publication: c.PublicationName(), Start: c.Outbox.Start, Gap: c.Gap, Create: c.Postgres.Slot.Create == "auto",
-		Refuse: func(setting, why string) error { return &FieldError{setting, why} },
+		Failover: c.Postgres.Slot.Failover,
+		Refuse:   func(setting, why string) error { return &FieldError{setting, why} },
 		Connect: func(ctx context.Context) (*pgx.Conn, error) {
 			dsn, err := c.DSN()
 			if err != nil {

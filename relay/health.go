@@ -34,6 +34,7 @@ type health struct {
 
 	lookedAt, warnedAt time.Time
 	countedAt          time.Time // the partitions
+	stalled            stalled
 }
 
 // countInterval is the time between two counts of the partitions ahead.
@@ -80,6 +81,9 @@ func (h *health) look(ctx context.Context) error {
 		return err
 	}
 	h.report(WaitTransaction, pinning(now, time.Now())...)
+	if err := h.lookAtStandbys(ctx, now.AwaitsStandbys); err != nil {
+		return err
+	}
 	if now.WalStatus != "unreserved" && now.WalStatus != "lost" || time.Since(h.warnedAt) < repeatWarning {
 		return nil
 	}
@@ -99,4 +103,42 @@ func pinning(slot outboxdb.SlotHealthRow, now time.Time) []Wait {
 		What: slot.OldestTransaction, Since: now.Add(-time.Duration(slot.OldestSeconds * float64(time.Second))),
 		Detail: "log is kept that the relay does not need, because a transaction is open that may still write",
 	}}
+}
+
+// stalled is where the walsender stood when it was seen to wait for standbys.
+type stalled struct {
+	at    string
+	since time.Time
+}
+
+// look returns since when it waits there; zero: it does not, or it has moved since the look
+// before. To wait for a moment at each message is as it should be.
+func (s *stalled) look(at string, now time.Time) time.Time {
+	if at == "" || at != s.at {
+		*s = stalled{at, now}
+		return time.Time{}
+	}
+	return s.since
+}
+
+// lookAtStandbys reports the standbys for which the walsender waits. It answers meanwhile, so
+// that nothing else tells it from one that has nothing to send.
+func (h *health) lookAtStandbys(ctx context.Context, at string) error {
+	since := h.stalled.look(at, time.Now())
+	if since.IsZero() {
+		h.report(WaitSlot)
+		return nil
+	}
+	standbys, err := cdc.AwaitedStandbys(ctx, h.state.Conn)
+	if err != nil {
+		return err
+	}
+	detail := "PostgreSQL sends nothing before the standbys of synchronized_standby_slots have it, and waits for "
+	if standbys.Away != "" {
+		detail += standbys.Away + "; " + standbys.Cure
+	} else {
+		detail += standbys.Slots + "; see in pg_stat_replication how far behind the standby is"
+	}
+	h.report(WaitSlot, Wait{What: h.state.Slot, Since: since, Detail: detail})
+	return nil
 }

@@ -75,7 +75,7 @@ func dueAt(said int) time.Duration {
 var waitWords = map[string]string{
 	WaitKafka:       "Kafka takes no events",
 	WaitPostgres:    "no session with PostgreSQL",
-	WaitSlot:        "the replication slot cannot be used yet",
+	WaitSlot:        "nothing can be read from the replication slot yet",
 	WaitRoute:       "routes are held",
 	WaitLetter:      "a dead letter is being written",
 	WaitTransaction: "an open transaction pins log that the relay does not need; end it, or find out why it is open",

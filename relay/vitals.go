@@ -17,7 +17,7 @@ import (
 const (
 	WaitKafka       = "kafka"       // it acknowledges nothing, or cannot be reached
 	WaitPostgres    = "postgres"    // it cannot be reached, or ended the session
-	WaitSlot        = "slot"        // it is being made, behind open transactions; or a session of no relay holds it
+	WaitSlot        = "slot"        // it is being made, behind open transactions; a session of no relay holds it; or it waits for standbys
 	WaitRoute       = "route"       // events of a route are held
 	WaitLetter      = "letter"      // a dead letter is being written
 	WaitTransaction = "transaction" // an open one pins the log

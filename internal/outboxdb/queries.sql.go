@@ -619,7 +619,9 @@ SELECT COALESCE(s.wal_status, 'lost')::text AS wal_status,
   COALESCE(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), s.confirmed_flush_lsn), 0)::bigint AS lag_bytes,
   COALESCE(s.safe_wal_size, -1)::bigint AS safe_bytes,
   COALESCE(x.who, '')::text AS oldest_transaction,
-  COALESCE(EXTRACT(epoch FROM pg_catalog.clock_timestamp() - x.since), 0)::float8 AS oldest_seconds
+  COALESCE(EXTRACT(epoch FROM pg_catalog.clock_timestamp() - x.since), 0)::float8 AS oldest_seconds,
+  COALESCE((SELECT r.sent_lsn FROM pg_catalog.pg_stat_activity a JOIN pg_catalog.pg_stat_replication r ON r.pid = a.pid
+    WHERE a.pid = s.active_pid AND a.wait_event = 'WaitForStandbyConfirmation')::text, '')::text AS awaits_standbys
 FROM pg_catalog.pg_replication_slots s
 LEFT JOIN LATERAL (
   SELECT o.who, o.since FROM (
@@ -640,10 +642,11 @@ type SlotHealthRow struct {
 	SafeBytes         int64
 	OldestTransaction string
 	OldestSeconds     float64
+	AwaitsStandbys    string
 }
 
 // SlotHealth says what the slot keeps of the log, and the oldest open transaction that is not the relay's own, which is what pins it when
-// the relay is up to date.
+// the relay is up to date. Of a walsender that waits for standbys it says where it stands.
 func (q *Queries) SlotHealth(ctx context.Context, slot string) (SlotHealthRow, error) {
 	row := q.db.QueryRow(ctx, slotHealth, slot)
 	var i SlotHealthRow
@@ -655,6 +658,7 @@ func (q *Queries) SlotHealth(ctx context.Context, slot string) (SlotHealthRow, e
 		&i.SafeBytes,
 		&i.OldestTransaction,
 		&i.OldestSeconds,
+		&i.AwaitsStandbys,
 	)
 	return i, err
 }

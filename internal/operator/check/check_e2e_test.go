@@ -26,7 +26,12 @@ func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
 // to it and to a cluster with the topic shop.order.
 func ready(t *testing.T) (*pgxpool.Pool, *relay.Config) {
 	t.Helper()
-	pool := testdb.New(t, "15")
+	return readyOn(t, "15")
+}
+
+func readyOn(t *testing.T, version string) (*pgxpool.Pool, *relay.Config) {
+	t.Helper()
+	pool := testdb.New(t, version)
 	m, err := migrations.New(migrations.Config{Pool: pool, Side: migrations.Outbox, Relay: "orders"})
 	require.NoError(t, err)
 	_, err = m.Up(t.Context())

@@ -19,6 +19,8 @@ const (
 	codeNoSenderTimeout = "SENDER_TIMEOUT_OFF"
 	codeIdleTimeout     = "IDLE_SLOT_TIMEOUT"
 	codeStandbys        = "STANDBYS_NOT_AWAITED"
+	codeStandbyAway     = "STANDBY_AWAY"
+	codeNoFailover      = "SLOT_WITHOUT_FAILOVER"
 	codeClock           = "CLOCK_SKEW"
 	codeRoute           = "ROUTE"
 	codeRecord          = "RECORD"

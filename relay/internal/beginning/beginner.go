@@ -32,6 +32,7 @@ type Config struct {
 	Relay, Slot, Publication string // names
 	Start, Gap               string // what the settings outbox.start and gap say
 	Create                   bool   // the slot may be made
+	Failover                 bool   // it is to be synchronised to standbys
 
 	Connect func(ctx context.Context) (*pgx.Conn, error) // beside the session's connection
 	Refuse  func(setting, why string) error              // makes the error of a setting that forbids to begin

@@ -136,7 +136,7 @@ func (s *Beginner) wouldEnsure(ctx context.Context) Decision {
 	if err := s.state.NoStranger(ctx); err != nil {
 		return Decision{Name: name, Err: err}
 	}
-	source := cdc.Config{DSN: "checked", Slot: s.conf.Slot, Publication: s.conf.Publication}
+	source := cdc.Config{DSN: "checked", Slot: s.conf.Slot, Publication: s.conf.Publication, FailoverSlot: s.conf.Failover}
 	err = cdc.EnsureSlot(ctx, s.state.Conn, source, began)
 	var start *cdc.StartError
 	if errors.Is(err, cdc.ErrSlotActive) {
