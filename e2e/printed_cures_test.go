@@ -62,6 +62,7 @@ var ranElsewhere = map[string]string{
 	"cdc/starterror.go: CREATE ROLE":                                               "it ends in …, the login's own attributes",
 	"internal/operator/check/standbys.go: ALTER SYSTEM SET synchronized":           "it ends in …, the standbys' slots",
 	"cdc/failover.go: ALTER SYSTEM SET synchronized":                               "TestAwaitedStandbyIsAway",
+	"cdc/failover.go: SELECT pg_catalog.pg_reload_conf();":                         "TestAwaitedStandbyIsAway",
 	"cmd/outboxctl/completion.go: ":                                                "TestCompletion",
 	"cmd/outboxctl/dead_order.go: outboxctl dead discard KEY":                      "this one: the same command is run in the cure of a parked kind",
 	"migrations/outbox/00008_principals.sql: outboxctl":                            "it names a command without its argument",
