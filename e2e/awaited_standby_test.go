@@ -38,7 +38,7 @@ func TestAwaitedStandbyIsAway(t *testing.T) {
 		w.execute(`ALTER SYSTEM SET synchronized_standby_slots = 'away'`)
 		w.execute(`SELECT pg_reload_conf()`)
 		began := time.Now().Add(-time.Second)
-		key := writeOne(t, w)
+		writeOne(t, w) // may come before the walsender has read its settings again
 
 		var wait *healthWait
 		eventually(t, "/readyz says what it waits for", time.Minute, func() bool {
@@ -49,6 +49,7 @@ func TestAwaitedStandbyIsAway(t *testing.T) {
 		require.Contains(t, wait.Detail, "synchronized_standby_slots")
 		require.Contains(t, wait.Detail, "away (no standby reads from it)")
 		require.WithinRange(t, wait.Since, began, time.Now().Add(-4*time.Second), "it has lasted, and began when it was seen first")
+		key := writeOne(t, w)
 		h := readyz(t, r)
 		require.Equal(t, []any{"streaming", 200}, []any{h.State, h.Status})
 		_, metrics := readPage(t, adminURL(t, r)+"/metrics")
