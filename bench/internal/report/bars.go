@@ -71,12 +71,16 @@ func ratioOf(workload, over, under string) func(*Results) (float64, float64, flo
 
 func ratioIn(workload, over, under string, figure Figure) func(*Results) (float64, float64, float64) {
 	return func(r *Results) (float64, float64, float64) {
-		found, ok := r.Ratio(workload, over, under, func(run Run) float64 { return run.inTime(figure(run)) })
-		if !ok {
-			return math.NaN(), math.NaN(), math.NaN()
-		}
-		return found.Median, found.Low, found.High
+		return ends(r.Ratio(workload, over, under, func(run Run) float64 { return run.inTime(figure(run)) }))
 	}
+}
+
+// ends are the median of a ratio and its interval; not numbers where there is none.
+func ends(found numbers.Ratio, ok bool) (median, low, high float64) {
+	if !ok {
+		return math.NaN(), math.NaN(), math.NaN()
+	}
+	return found.Median, found.Low, found.High
 }
 
 // figureOf is the median of a figure, with the interval of it.
@@ -95,9 +99,8 @@ func grown(workload, side string) func(*Results) (float64, float64, float64) {
 		if len(points) < 2 {
 			return math.NaN(), math.NaN(), math.NaN()
 		}
-		end := func(point int) []float64 { return r.Values(workload, side, at(point, Rate)) }
-		found, _ := numbers.Pair(end(points[len(points)-1]), end(points[0]))
-		return found.Median, found.Low, found.High
+		end := func(point int) Figure { return of(workload, side, at(point, Rate)) }
+		return ends(r.pair(end(points[len(points)-1]), end(points[0])))
 	}
 }
 

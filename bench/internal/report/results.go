@@ -154,12 +154,20 @@ func (r *Results) Sides(workload string) (names []string) {
 	return names
 }
 
+// of is a figure of the runs of one side.
+func of(workload, side string, figure Figure) Figure {
+	return func(run Run) float64 {
+		if run.Workload != workload || run.Side != side {
+			return math.NaN()
+		}
+		return figure(run)
+	}
+}
+
 // Values returns a figure of each round of a side that has it, in their order.
 func (r *Results) Values(workload, side string, figure Figure) (values []float64) {
+	figure = of(workload, side, figure)
 	for _, run := range r.Runs {
-		if run.Workload != workload || run.Side != side {
-			continue
-		}
 		if v := figure(run); !math.IsNaN(v) {
 			values = append(values, v)
 		}
@@ -174,29 +182,21 @@ func (r *Results) Median(workload, side string, figure Figure) float64 {
 
 // Ratio compares two sides of a workload in one figure, round by round.
 func (r *Results) Ratio(workload, over, under string, figure Figure) (numbers.Ratio, bool) {
-	round := make(map[int][2]float64)
-	most := -1
-	for _, run := range r.Runs {
-		if run.Workload != workload || run.Side != over && run.Side != under {
-			continue
-		}
-		pair, ok := round[run.Round]
-		if !ok {
-			pair = [2]float64{math.NaN(), math.NaN()}
-		}
-		if run.Side == over {
-			pair[0] = figure(run)
-		}
-		if run.Side == under {
-			pair[1] = figure(run)
-		}
-		round[run.Round] = pair
-		most = max(most, run.Round)
-	}
+	return r.pair(of(workload, over, figure), of(workload, under, figure))
+}
+
+// pair compares two figures round by round. A round in which no run has one of them is left out.
+func (r *Results) pair(over, under Figure) (numbers.Ratio, bool) {
 	var overs, unders []float64
-	for i := range most + 1 {
-		if pair, ok := round[i]; ok {
-			overs, unders = append(overs, pair[0]), append(unders, pair[1])
+	for _, run := range r.Runs {
+		for len(overs) <= run.Round {
+			overs, unders = append(overs, math.NaN()), append(unders, math.NaN())
+		}
+		if v := over(run); !math.IsNaN(v) {
+			overs[run.Round] = v
+		}
+		if v := under(run); !math.IsNaN(v) {
+			unders[run.Round] = v
 		}
 	}
 	return numbers.Pair(overs, unders)
