@@ -17,7 +17,7 @@ OTHER_KAFKA ?= 4.3.1
 # How long each fuzz test runs.
 FUZZTIME ?= 20s
 # How the programs are built, and installed.
-BUILD = -trimpath -ldflags '-X main.version=$(VERSION)'
+BUILD = -ldflags '-X main.version=$(VERSION)'
 # Where man pages are written.
 MANDIR ?= bin/man
 # The packages with tests that need real servers, the longest first.
@@ -43,7 +43,7 @@ build: ## build bin/relay and bin/outboxctl
 
 .PHONY: install
 install: ## go install relay and outboxctl, into $GOBIN or $GOPATH/bin
-	$(GO) install $(BUILD) ./cmd/...
+	$(GO) install -trimpath $(BUILD) ./cmd/...
 
 .PHONY: man
 man: build ## write man pages of both, to bin/man; MANDIR=/usr/local/share/man installs them

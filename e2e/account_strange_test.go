@@ -163,7 +163,8 @@ func (a *accounting) copyTo(database string) bool {
 	return false
 }
 
-// takeSlot lets a session that is no relay's hold the slot, until the relays have named it.
+// takeSlot lets a session that is no relay's hold the slot, until a relay has named it, or is halted:
+// what the relay waits for then may wait for the slot.
 func (a *accounting) takeSlot(s step) bool {
 	conf, err := pgconn.ParseConfig(a.server.DSN(a.name))
 	require.NoError(a.t, err)
@@ -187,7 +188,7 @@ func (a *accounting) takeSlot(s step) bool {
 	}
 	a.endsAfter(s.lasting, func() bool {
 		holds := a.holds(`SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active_pid = $2)`, a.slot(), stranger.PID())
-		if holds && !a.holds(`SELECT EXISTS (SELECT FROM onceward.relay_health WHERE slot = $1 AND strpos(waits::text, 'which is no process of this relay') > 0)`, a.slot()) {
+		if holds && !a.holds(`SELECT EXISTS (SELECT FROM onceward.relay_health WHERE slot = $1 AND (state = 'halted' OR strpos(waits::text, 'which is no process of this relay') > 0))`, a.slot()) {
 			return false // whoever lives says it in a moment
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(a.t.Context()), time.Second)

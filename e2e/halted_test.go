@@ -52,6 +52,7 @@ func TestHaltedGoesOnByItself(t *testing.T) {
 		require.Empty(t, readyz(t, r).Error)
 
 		before := scalar[int64](w, `SELECT epoch FROM onceward.relay_state`)
+		said := strings.Count(r.log(), "code=RIGHTS") // where it looked before all of its rights were there
 		w.execute(`REVOKE SELECT ON onceward.outbox FROM onceward_relay`)
 		w.execute(`SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, w.slot())
 		h := halted(t, r, "RIGHTS")
@@ -74,7 +75,7 @@ func TestHaltedGoesOnByItself(t *testing.T) {
 		seen := map[string]bool{}
 		eventually(t, "it looks again and again", time.Minute, func() bool { seen[looks()] = true; return len(seen) > 3 })
 		require.Equal(t, before, scalar[int64](w, `SELECT epoch FROM onceward.relay_state`))
-		require.Equal(t, 1, strings.Count(r.log(), "code=RIGHTS"), "it says so once")
+		require.Equal(t, said+1, strings.Count(r.log(), "code=RIGHTS"), "it says so once")
 		w.execute(`GRANT SELECT ON onceward.outbox TO onceward_relay`)
 		eventually(t, "it goes on by itself", 30*time.Second, func() bool { return sessions(r) == 2 })
 		caughtUp(t, w, r)

@@ -87,7 +87,9 @@ func TestWaitingLostByAPromotion(t *testing.T) {
 	late := &replays{environment: w}
 	late.makeTopic(w.name+".late", nil)
 	late.arrives(w.name+".late", key)
-	eventually(t, "nothing is pending", time.Minute, func() bool { return owed(w) == 0 })
+	eventually(t, "nothing is pending, and nothing waits", time.Minute, func() bool {
+		return owed(w) == 0 && scalar[int](w, `SELECT count(*) FROM onceward.waiting`) == 0
+	})
 	r.stop()
 	require.Equal(t, []string{key}, late.keys(w.name+".late", "a"), "once")
 	require.Equal(t, "published", account(t, w)[key])

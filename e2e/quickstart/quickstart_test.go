@@ -25,7 +25,7 @@ const (
 	published  = "https://github.com/onceward/onceward" // what the README clones
 	consuming  = "go run ./hello/consume"               // runs until it is told to end
 	receipt    = "receipt for inv-7"                    // what it prints of an effect
-	patience   = 8 * time.Minute                        // for one block, with everything to build on a busy machine
+	patience   = 20 * time.Minute                       // for one block, with everything to build on a busy machine
 )
 
 // TestQuickstart is a stranger who types the README's quick start, and then
@@ -216,7 +216,8 @@ func (s *shell) until(t *testing.T, want, block string) string {
 		case <-s.ended:
 			require.Fail(t, "the shell has ended", "in\n%s\nwith\n%s", block, &said)
 		case <-ctx.Done():
-			require.Fail(t, "no answer", "%q did not come of\n%s\nbut\n%s", want, block, &said)
+			left, _ := exec.CommandContext(t.Context(), "ps", "-eo", "pid,ppid,etime,time,args").Output()
+			require.Fail(t, "no answer", "%q did not come of\n%s\nbut\n%s\nbeside\n%s", want, block, &said, left)
 		}
 	}
 }
