@@ -46,7 +46,7 @@ func TestGracefulStopInARepair(t *testing.T) {
 	t.Parallel()
 	toBeStopped(t, "100ms", func(t *testing.T, w *environment, r *relayProcess, random *rand.Rand) {
 		begunAndStopped(t, w, r)
-		const events = 20_000
+		const events = 100_000
 		require.NoError(t, bulk(t.Context(), w, 0, events, 200))
 		w.execute(`SELECT pg_replication_slot_advance($1, pg_current_wal_insert_lsn())`, w.slot())
 		inside := 0
