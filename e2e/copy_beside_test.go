@@ -17,7 +17,7 @@ import (
 // original's: what the original committed below it is neither lost nor called published.
 func TestACopyBesideTheOriginal(t *testing.T) {
 	t.Parallel()
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		w := ownEnvironment(t, version, nil)
 		original := w.server
 		w.prepareTables()

@@ -41,7 +41,7 @@ func halted(t *testing.T, r *relayProcess, code string) health {
 // without a restart.
 func TestHaltedGoesOnByItself(t *testing.T) {
 	t.Parallel()
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		w := newEnvironment(t, version)
 		r := staying(w)
 		r.start()

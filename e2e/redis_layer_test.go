@@ -43,7 +43,7 @@ func TestRedisLayerFailover(t *testing.T) {
 	if full() {
 		events = 5000
 	}
-	onVersions(t, func(t *testing.T, version string) {
+	onAVersion(t, func(t *testing.T, version string) {
 		server := redisserver.Start(t)
 		client := redis.NewClient(&redis.Options{Addr: server.Address()})
 		defer client.Close()
