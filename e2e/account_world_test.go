@@ -166,13 +166,10 @@ func (a *accounting) adoptKafka(s step) bool {
 		if !a.holds(`SELECT kafka_met IS NOT NULL FROM onceward.relay_state WHERE slot = $1`, a.slot()) {
 			args = append(args, "--cluster", a.cluster(), "--config", a.relays[0].config) // a gap may wait for a decision, and no relay has met it yet
 		}
-		if !a.adopted(a.ctl(args...)) {
-			return false
-		}
 		if word != "continue" && len(a.over) > 0 {
 			a.over[len(a.over)-1].noted = false // the checkpoint in Kafka does not count, nor tell that the database went back
 		}
-		return true
+		return a.adopted(a.ctl(args...))
 	})
 	return true
 }
