@@ -129,22 +129,25 @@ func (m *member) beginAt(s sarama.ConsumerGroupSession, at place, mark consumer.
 }
 
 // follow begins where Kafka says, unless that is an offset of before the topic was made
-// anew, on this cluster or, where the metadata does not say that, because it lies behind
-// the end. A commit that was under way meanwhile leaves one.
+// anew on this cluster, which a commit that was under way meanwhile leaves, or one of
+// another topic, maybe elsewhere, that lies behind the end of this one.
 func (m *member) follow(s sarama.ConsumerGroupSession, at place, committed offset) (int64, error) {
 	of, _, ours := parseMetadata(committed.metadata)
 	if !ours || !another(of, m.topicID(at.topic)) {
 		return committed.next, nil
 	}
-	newest, err := m.edge(at, sarama.OffsetNewest)
-	if err != nil || committed.next <= newest && !spelledOn(m.cluster, committed.metadata) {
-		return committed.next, err
+	why := "the committed offset is of the topic before it was made anew"
+	if !spelledOn(m.cluster, committed.metadata) {
+		why = "the committed offset is of another topic of that name, and lies behind the end of this one"
+		if newest, err := m.edge(at, sarama.OffsetNewest); err != nil || committed.next <= newest {
+			return committed.next, err
+		}
 	}
 	oldest, err := m.edge(at, sarama.OffsetOldest)
 	if err != nil {
 		return 0, err
 	}
-	m.log.Warn("the committed offset is of the topic before it was made anew; it is read from its beginning",
+	m.log.Warn(why+"; that is read from its beginning",
 		"topic", at.topic, "partition", at.partition, "offset", committed.next, "to", oldest)
 	s.MarkOffset(at.topic, at.partition, oldest, "") // Kafka may have deleted the beginning
 	s.ResetOffset(at.topic, at.partition, oldest, "")

@@ -21,8 +21,9 @@ const idsVersion = 10
 
 // topicIDs asks Kafka for the ids of topics, and of the cluster, of which sarama tells its
 // own users nothing. A zero id is not known: the broker is older than 2.8, or something
-// between does not pass it on. One that is missing is a topic that is not there now. It asks
-// the group's coordinator, without which nothing is committed either.
+// between does not pass it on. One that is missing is a topic that is not there now, which is
+// an error beside the ids of the others. It asks the group's coordinator, without which nothing
+// is committed either.
 func (m *member) topicIDs(topics []string) (ids map[string]uuid.UUID, cluster string, err error) {
 	ids = make(map[string]uuid.UUID, len(topics))
 	broker, err := m.client.Coordinator(m.handler.Group())
@@ -48,17 +49,23 @@ func (m *member) topicIDs(topics []string) (ids map[string]uuid.UUID, cluster st
 			ids[t.Name] = uuid.UUID(t.Uuid)
 		}
 	}
-	return ids, cluster, nil
+	for _, topic := range topics {
+		if _, there := ids[topic]; !there {
+			err = fmt.Errorf("topic %q is not there", topic)
+		}
+	}
+	return ids, cluster, err
 }
 
-// identify reads the ids of the session's topics and of its cluster.
+// identify reads the ids of the session's topics and of its cluster. Where to begin in a
+// topic that is not there now nobody can tell: it may be about to be made anew.
 func (m *member) identify(claims map[string][]int32) error {
 	if len(claims) == 0 { // a request for none is one for all
 		return nil
 	}
 	ids, cluster, err := m.topicIDs(slices.Collect(maps.Keys(claims)))
 	maps.DeleteFunc(ids, func(_ string, id uuid.UUID) bool { return id == uuid.Nil })
-	if len(ids) > 0 { // else the ids that marks have may be of topics of before
+	if len(ids) == len(claims) { // else the id that a mark has may be of a topic of before
 		m.cluster = cluster
 	}
 	m.ids.Store(&ids)
@@ -83,18 +90,11 @@ func (m *member) madeAnew() (bool, error) {
 		return false, nil
 	}
 	now, _, err := m.topicIDs(slices.Collect(maps.Keys(*before)))
-	if err != nil {
-		return false, err
-	}
 	for topic, id := range *before {
-		is, there := now[topic]
-		if another(id, is) {
+		if is := now[topic]; another(id, is) {
 			m.log.Warn("the topic was made anew; joining again, to read it from its beginning", "topic", topic, "was", id, "is", is)
 			m.end()
 			return true, nil
-		}
-		if !there {
-			err = fmt.Errorf("topic %q is not there", topic)
 		}
 	}
 	return false, err
