@@ -39,7 +39,7 @@ func (r *Reader) alterFailover(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("have slot %s synchronised to standbys: %w", r.cfg.Slot, err)
 	default:
-		r.cfg.Logger.InfoContext(ctx, "the slot was made without failover; it is synchronised to standbys from now on, as postgres.slot.failover wants it", "slot", r.cfg.Slot)
+		r.cfg.Logger.InfoContext(ctx, "the slot was made without failover; from now on standbys may synchronise it, as postgres.slot.failover wants it, and one where it is synced and not temporary can be promoted with it", "slot", r.cfg.Slot)
 	}
 	return nil
 }
@@ -55,14 +55,16 @@ type Awaited struct {
 // AwaitedStandbys reads them.
 func AwaitedStandbys(ctx context.Context, conn *pgx.Conn) (Awaited, error) {
 	rows, _ := conn.Query(ctx, `SELECT n.name, CASE WHEN p.slot_name IS NULL THEN 'there is no physical slot of that name' WHEN p.wal_status = 'lost' THEN 'it is invalidated'
-		WHEN NOT p.active THEN 'no standby reads from it' ELSE '' END
+		WHEN NOT p.active THEN 'no standby reads from it' ELSE '' END,
+		CASE WHEN p.slot_name IS NULL THEN pg_catalog.format('SELECT pg_catalog.pg_create_physical_replication_slot(%L, true); ', n.name) ELSE '' END
 		FROM pg_catalog.unnest(pg_catalog.string_to_array(pg_catalog.current_setting('synchronized_standby_slots', true), ',')) WITH ORDINALITY AS s (text, place)
 		CROSS JOIN LATERAL (SELECT pg_catalog.lower(pg_catalog.btrim(s.text, ' "')) AS name) n
 		LEFT JOIN pg_catalog.pg_replication_slots p ON p.slot_name = n.name AND p.slot_type = 'physical'
 		WHERE n.name <> '' ORDER BY s.place`)
 	var all, away, there []string
-	var name, why string
-	_, err := pgx.ForEachRow(rows, []any{&name, &why}, func() error {
+	var name, why, made, slots string
+	_, err := pgx.ForEachRow(rows, []any{&name, &why, &made}, func() error {
+		slots += made
 		all = append(all, label.Short(name))
 		if why == "" {
 			there = append(there, name)
@@ -76,7 +78,8 @@ func AwaitedStandbys(ctx context.Context, conn *pgx.Conn) (Awaited, error) {
 	}
 	a := Awaited{Slots: strings.Join(all, ", "), Away: strings.Join(away, ", ")}
 	if a.Away != "" {
-		a.Cure = fmt.Sprintf("bring the standby and its slot back; where it is gone for good, have nothing wait for it: ALTER SYSTEM SET synchronized_standby_slots = '%s'; SELECT pg_catalog.pg_reload_conf();", strings.Join(there, ", "))
+		a.Cure = fmt.Sprintf("bring the standby and its slot back; %swhere it is gone for good, have nothing wait for it, nor ever promote it, because it lacks what is published then: "+
+			"ALTER SYSTEM SET synchronized_standby_slots = '%s'; SELECT pg_catalog.pg_reload_conf();", slots, strings.Join(there, ", "))
 	}
 	return a, nil
 }

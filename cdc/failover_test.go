@@ -24,7 +24,7 @@ func TestASlotWithoutFailoverIsAltered(t *testing.T) {
 		refused, asked []string
 		says           string
 	}{
-		"made without":         {version: "17.5", wanted: true, lacks: true, asked: []string{looks, alters}, says: "level=INFO msg=\"the slot was made without failover; it is synchronised to standbys from now on"},
+		"made without":         {version: "17.5", wanted: true, lacks: true, asked: []string{looks, alters}, says: "level=INFO msg=\"the slot was made without failover; from now on standbys may synchronise it"},
 		"as it should be":      {version: "18.3 (Debian 18.3-1)", wanted: true, asked: []string{looks}},
 		"not wanted":           {version: "18.3", lacks: true},
 		"an older server":      {version: "16.9", wanted: true, lacks: true},

@@ -25,18 +25,32 @@ func onFailoverVersions(t *testing.T, scenario func(t *testing.T, w *environment
 	}
 }
 
+// standbyGoesAway has the server wait for a standby that nothing reads for.
+func standbyGoesAway(w *environment) {
+	w.execute(`ALTER SYSTEM SET synchronized_standby_slots = 'away'`)
+	w.execute(`SELECT pg_reload_conf()`)
+}
+
+// standbyIsGivenUp runs what is printed for it.
+func standbyIsGivenUp(t *testing.T, w *environment, out string) {
+	t.Helper()
+	printed := regexp.MustCompile(`ALTER SYSTEM SET synchronized_standby_slots = '[^']*';`).FindString(out)
+	require.NotEmpty(t, printed, out)
+	w.execute(printed)
+	w.execute(`SELECT pg_reload_conf()`)
+}
+
 // TestAwaitedStandbyIsAway: the slot gives nothing that a standby of
 // synchronized_standby_slots lacks. It is away, and then its slot is dropped: the relay
 // streams, and gets nothing. /readyz, the metric, status, relay check and the log say why,
-// and the statement that they print lets it go on.
+// also to a role without pg_monitor, and the statements that they print let it go on.
 func TestAwaitedStandbyIsAway(t *testing.T) {
 	t.Parallel()
 	onFailoverVersions(t, func(t *testing.T, w *environment) {
 		r := streaming(t, w)
 		caughtUp(t, w, r)
 		w.execute(`SELECT pg_create_physical_replication_slot('away', true)`)
-		w.execute(`ALTER SYSTEM SET synchronized_standby_slots = 'away'`)
-		w.execute(`SELECT pg_reload_conf()`)
+		standbyGoesAway(w)
 		began := time.Now().Add(-time.Second)
 		writeOne(t, w) // may come before the walsender has read its settings again
 
@@ -69,16 +83,59 @@ func TestAwaitedStandbyIsAway(t *testing.T) {
 		require.Contains(t, out, "waits for slot "+w.slot())
 		require.Zero(t, w.published()[key])
 
-		printed := regexp.MustCompile(`ALTER SYSTEM SET synchronized_standby_slots = '[^']*';`).FindString(out)
-		require.NotEmpty(t, printed, out)
-		w.execute(printed)
-		w.execute(`SELECT pg_reload_conf()`)
+		wait = waitsFor(t, r, "slot")
+		made := regexp.MustCompile(`SELECT pg_catalog\.pg_create_physical_replication_slot\([^)]*\);`).FindString(wait.Detail)
+		require.NotEmpty(t, made, wait.Detail)
+		w.execute(made)
+		eventually(t, "it says that the slot is there", 30*time.Second, func() bool {
+			wait := waitsFor(t, r, "slot")
+			return wait != nil && strings.Contains(wait.Detail, "away (no standby reads from it)")
+		})
+		standbyIsGivenUp(t, w, out)
+		eventually(t, "it is published", 30*time.Second, func() bool { return w.published()[key] == 1 })
+		eventually(t, "nothing waits", 30*time.Second, func() bool { return waitsFor(t, r, "slot") == nil })
+
+		w.execute(`REVOKE pg_monitor FROM onceward_relay`)
+		standbyGoesAway(w)
+		writeOne(t, w)
+		eventually(t, "/readyz says it without pg_monitor", time.Minute, func() bool {
+			key = writeOne(t, w)
+			return waitsFor(t, r, "slot") != nil
+		})
+		standbyIsGivenUp(t, w, waitsFor(t, r, "slot").Detail)
 		eventually(t, "it is published", 30*time.Second, func() bool { return w.published()[key] == 1 })
 		eventually(t, "nothing waits", 30*time.Second, func() bool { return waitsFor(t, r, "slot") == nil })
 		require.Equal(t, 1, sessions(r))
 		r.stop()
 		verifyAll(t, w, nil)
+		w.execute(`SELECT pg_drop_replication_slot('away')`)
 	})
+}
+
+// TestAwaitedStandbyHoldsASlotThatIsLed: before PostgreSQL 18 a slot is led past a time
+// without its publication, and PostgreSQL waits for standbys in that, too. Nothing streams
+// meanwhile, and what it waits for is said all the same.
+func TestAwaitedStandbyHoldsASlotThatIsLed(t *testing.T) {
+	t.Parallel()
+	w := ownEnvironment(t, "17", nil)
+	r := streaming(t, w, "checkpoint_interval: 100ms")
+	caughtUp(t, w, r)
+	w.execute("DROP PUBLICATION " + w.slot())
+	writeOne(t, w)
+	log := r.wait(30 * time.Second)
+	require.Contains(t, log, "PUBLICATION_")
+	mend(t, w, log)
+	w.execute(`SELECT pg_create_physical_replication_slot('away', true)`)
+	standbyGoesAway(w)
+	r.start()
+	says := `msg="waiting: nothing can be read from the replication slot yet".* is led past log .*away \(no standby reads from it\)`
+	eventually(t, "it names the standby", time.Minute, func() bool { return regexp.MustCompile(says).MatchString(r.log()) })
+	standbyIsGivenUp(t, w, r.log())
+	caughtUp(t, w, r)
+	w.execute(`SELECT pg_drop_replication_slot('away')`)
+	r.stop()
+	states, _ := requireTrue(t, w)
+	require.Equal(t, map[string]int{"published": scalar[int](w, `SELECT count(*) FROM onceward.outbox`)}, states)
 }
 
 // TestSlotWithoutFailover: what relay check prints for a slot that the relay may not make

@@ -28,16 +28,16 @@ func TestAShortWaitForStandbysIsNone(t *testing.T) {
 
 // Who is waited for is named: first who is not there, with what mends it.
 func TestTheStandbysThatAreAwaitedAreNamed(t *testing.T) {
-	type slot struct{ Name, Why string }
+	type slot struct{ Name, Why, Made string }
 	for name, tc := range map[string]struct {
 		slots []any
 		want  []string
 	}{
 		"one is away": {
-			[]any{slot{"near", ""}, slot{"far", "no standby reads from it"}, slot{"`gone`", "there is no physical slot of that name"}},
-			[]string{"far (no standby reads from it), 'gone' (there is no physical slot of that name)", "ALTER SYSTEM SET synchronized_standby_slots = 'near';"},
+			[]any{slot{"near", "", ""}, slot{"far", "no standby reads from it", ""}, slot{"`gone`", "there is no physical slot of that name", "SELECT made; "}},
+			[]string{"far (no standby reads from it), 'gone' (there is no physical slot of that name)", "and its slot back; SELECT made; where", "ALTER SYSTEM SET synchronized_standby_slots = 'near';"},
 		},
-		"all are there": {[]any{slot{"near", ""}, slot{"far", ""}}, []string{"waits for near, far; see in pg_stat_replication"}},
+		"all are there": {[]any{slot{"near", "", ""}, slot{"far", "", ""}}, []string{"waits for near, far; see in pg_stat_replication"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := scripted.New(t)

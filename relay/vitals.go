@@ -151,10 +151,14 @@ func (v *vitals) blame(err error) string {
 	return WaitPostgres
 }
 
-// try says which step of a session's start is under way.
+// try says which step of a session's start is under way. One that waits for the slot is
+// told again and again, with whom it waits for, and has begun when it was told first.
 func (v *vitals) try(kind, detail string, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if kind == WaitSlot && v.step.For == kind {
+		now = v.step.Since
+	}
 	v.opening, v.step = true, Wait{For: kind, Since: now, Detail: detail}
 }
 

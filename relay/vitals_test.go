@@ -50,6 +50,8 @@ func TestVitalsOfARelayThatCannotBegin(t *testing.T) {
 	v.try(WaitSlot, "made", after(60))
 	require.Equal(t, WaitKafka, only(t, v.health(after(62))).For)
 	require.Equal(t, Wait{For: WaitSlot, Since: after(60), Detail: "made"}, only(t, v.health(after(66))), "that takes long by itself")
+	v.try(WaitSlot, "made, beside pid 7", after(67))
+	require.Equal(t, Wait{For: WaitSlot, Since: after(60), Detail: "made, beside pid 7"}, only(t, v.health(after(68))), "named, it waits since then")
 	v.enter(StateStreaming, nil, after(70))
 	h := v.health(after(70))
 	require.Empty(t, h.Waiting)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/relay/internal/state"
@@ -35,7 +36,7 @@ func (s *Beginner) barrier(ctx context.Context) (end outboxdb.TakeSnapshotRow, e
 	}
 	const what = "the start waits for transactions that were open when it began"
 	s.told.Waits(what)
-	stop := s.naming(ctx, what)
+	stop := s.naming(ctx, what, openTransactions)
 	defer stop()
 	for wait := barrierMin; ; wait = min(2*wait, barrierMax) {
 		passed, err := s.state.Queries.PassedBy(ctx, xid)
@@ -53,10 +54,13 @@ func (s *Beginner) barrier(ctx context.Context) (end outboxdb.TakeSnapshotRow, e
 	}
 }
 
-// naming says in the log and on the health pages which transactions something
-// waits for, until it is stopped. It has a connection of its own, because the
-// session's may be the one that waits.
-func (s *Beginner) naming(ctx context.Context, what string) (stop func()) {
+// whom looks up whom something waits for.
+type whom func(context.Context, *state.State) (string, error)
+
+// naming says in the log and on the health pages whom something waits for, as it is
+// looked up, until it is stopped. It has a connection of its own, because the session's
+// may be the one that waits.
+func (s *Beginner) naming(ctx context.Context, what string, look whom) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -67,8 +71,8 @@ func (s *Beginner) naming(ctx context.Context, what string) (stop func()) {
 			case <-ctx.Done():
 				return
 			}
-			who, err := s.openTransactions(ctx)
-			if err != nil {
+			who, err := lookUp(ctx, s.conf, look)
+			if err != nil || who == "" {
 				continue // the connection that waits will tell
 			}
 			s.log.WarnContext(ctx, what, "slot", s.conf.Slot, "for", who)
@@ -81,17 +85,29 @@ func (s *Beginner) naming(ctx context.Context, what string) (stop func()) {
 	}
 }
 
-func (s *Beginner) openTransactions(ctx context.Context) (string, error) {
+func lookUp(ctx context.Context, conf Config, look whom) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
-	conn, err := s.conf.Connect(ctx)
+	conn, err := conf.Connect(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close(ctx) //nolint:errcheck // it was only read
-	who, err := state.New(conn, s.conf.Slot).Queries.OpenTransactions(ctx)
+	return look(ctx, state.New(conn, conf.Slot))
+}
+
+func openTransactions(ctx context.Context, s *state.State) (string, error) {
+	who, err := s.Queries.OpenTransactions(ctx)
 	if err != nil {
 		return "", fmt.Errorf("look for open transactions: %w", err)
 	}
 	return strings.Join(who, "; "), nil
+}
+
+func awaitedStandbys(ctx context.Context, s *state.State) (string, error) {
+	standbys, err := cdc.AwaitedStandbys(ctx, s.Conn)
+	if err != nil || standbys.Away == "" {
+		return standbys.Slots, err
+	}
+	return standbys.Away + "; " + standbys.Cure, nil
 }

@@ -130,12 +130,21 @@ func (s *Beginner) Prepare(ctx context.Context, source cdc.Config, found *GapErr
 		return nil
 	}
 	if found != nil && found.Advance {
-		s.told.Waits("slot " + s.conf.Slot + " is led past log that the server would refuse to decode")
-		if err := s.state.PassLog(ctx); err != nil {
+		if err := s.passLog(ctx); err != nil {
 			return err
 		}
 	}
 	return s.findBeginning(ctx, found, row)
+}
+
+// passLog leads the slot past log, for which PostgreSQL waits as for what it sends: until
+// the standbys of synchronized_standby_slots have it.
+func (s *Beginner) passLog(ctx context.Context) error {
+	what := "slot " + s.conf.Slot + " is led past log that the server would refuse to decode"
+	s.told.Waits(what)
+	stop := s.naming(ctx, what, awaitedStandbys)
+	defer stop()
+	return s.state.PassLog(ctx)
 }
 
 // findBeginning finds where the relay begins. It is measured before the slot is
@@ -248,7 +257,7 @@ func (s *Beginner) slotMeanwhile(ctx context.Context) (string, error) {
 // ensureSlot checks the slot, and makes it when it may. The slot of a relay that
 // has begun is made anew only with a gap: then it returns what was wrong with it.
 func (s *Beginner) ensureSlot(ctx context.Context, source cdc.Config, began bool) (gone *cdc.StartError, err error) {
-	stop := s.naming(ctx, "the replication slot waits for transactions that were open when it was begun")
+	stop := s.naming(ctx, "the replication slot waits for transactions that were open when it was begun", openTransactions)
 	defer stop()
 	err = cdc.EnsureSlot(ctx, s.state.Conn, source, began)
 	if !errors.As(err, &gone) || !source.CreateSlot || gone.Code != cdc.CodeSlotLost &&
