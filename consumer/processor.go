@@ -156,7 +156,7 @@ func (p *Processor) effectOf(ev Event, run *running) *item {
 }
 
 // Claim claims the event for the group inside the caller's own transaction; [Router.Handle] does it for handlers.
-// Apply the effect in it if and only if the outcome is [Processed]. Commit in any case: a copy's place is remembered.
+// Apply the effect in it only if the outcome is [Processed], and commit after others, too: a copy's place is kept.
 //
 // It blocks while another transaction holds the claim, up to Config.LockTimeout, after which the outcome is
 // [InProgress] and the transaction is aborted: roll back and try again later. Config.SessionTimeout and
