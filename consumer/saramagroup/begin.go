@@ -194,25 +194,17 @@ func (m *member) insist(ctx context.Context, what string, ask func(context.Conte
 	}
 }
 
-// committed reads the group's offsets and their metadata from Kafka; what sarama
-// knows of them lacks the metadata.
+// committed reads the group's offsets and their metadata from Kafka.
 func (m *member) committed(claims map[string][]int32) (committed, error) {
-	coordinator, err := m.client.Coordinator(m.handler.Group())
-	if err != nil {
-		return nil, fmt.Errorf("find the group's coordinator: %w", err)
-	}
 	request := &sarama.OffsetFetchRequest{Version: 5, ConsumerGroup: m.handler.Group()}
 	for topic, partitions := range claims {
 		for _, partition := range partitions {
 			request.AddPartition(topic, partition)
 		}
 	}
-	answer, err := coordinator.FetchOffset(request)
+	answer, err := fetchOffsets(m.client, request)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s: %w", coordinator.Addr(), err)
-	}
-	if answer.Err != sarama.ErrNoError {
-		return nil, answer.Err
+		return nil, err
 	}
 	all := make(committed)
 	for topic, partitions := range answer.Blocks {

@@ -128,7 +128,7 @@ func (m *member) commit(ctx context.Context, s sarama.ConsumerGroupSession) {
 func (m *member) Cleanup(s sarama.ConsumerGroupSession) error {
 	m.commits.Wait()
 	m.deliveries.Wait()
-	if !m.ended() {
+	if m.first != nil && !m.ended() { // it has begun
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), m.cfg.DrainTimeout)
 		defer cancel()
 		m.commit(ctx, s)

@@ -20,40 +20,28 @@ const topicsEvery = time.Minute
 const idsVersion = 10
 
 // topicIDs asks Kafka for the ids of topics, and of the cluster, of which sarama tells its
-// own users nothing. A zero id is not known: the broker is older than 2.8, or something
-// between does not pass it on. One that is missing is a topic that is not there now, which is
-// an error beside the ids of the others. It asks the group's coordinator, without which nothing
-// is committed either.
+// own users nothing. One that is zero or missing is not known: the broker is older than 2.8,
+// something between does not pass it on, or, which is an error, the topic is not there now.
+// It asks the group's coordinator, without which nothing is committed either.
 func (m *member) topicIDs(topics []string) (ids map[string]uuid.UUID, cluster string, err error) {
 	ids = make(map[string]uuid.UUID, len(topics))
-	broker, err := m.client.Coordinator(m.handler.Group())
-	if err != nil {
-		return nil, "", fmt.Errorf("find the group's coordinator: %w", err)
-	}
-	answer, err := broker.GetMetadata(&sarama.MetadataRequest{Version: idsVersion, Topics: topics})
-	switch {
-	case errors.Is(err, sarama.ErrUnsupportedVersion):
-		for _, topic := range topics {
-			ids[topic] = uuid.Nil
+	err = askCoordinator(m.client, m.handler.Group(), func(broker *sarama.Broker) error {
+		answer, err := broker.GetMetadata(&sarama.MetadataRequest{Version: idsVersion, Topics: topics})
+		switch {
+		case errors.Is(err, sarama.ErrUnsupportedVersion):
+			return nil
+		case err != nil:
+			return err
+		case answer.ClusterID != nil:
+			cluster = *answer.ClusterID
 		}
-		return ids, "", nil
-	case err != nil:
-		_ = broker.Close() // or else the next question meets the same connection
-		_ = m.client.RefreshCoordinator(m.handler.Group())
-		return nil, "", fmt.Errorf("ask %s for the ids of topics: %w", broker.Addr(), err)
-	case answer.ClusterID != nil:
-		cluster = *answer.ClusterID
-	}
-	for _, t := range answer.Topics {
-		if t.Err == sarama.ErrNoError {
-			ids[t.Name] = uuid.UUID(t.Uuid)
+		for _, t := range answer.Topics {
+			if ids[t.Name] = uuid.UUID(t.Uuid); t.Err != sarama.ErrNoError { // not wrapped: it may pass
+				err = fmt.Errorf("which id topic %q has: %s", t.Name, t.Err.Error())
+			}
 		}
-	}
-	for _, topic := range topics {
-		if _, there := ids[topic]; !there {
-			err = fmt.Errorf("topic %q is not there", topic)
-		}
-	}
+		return err
+	})
 	return ids, cluster, err
 }
 

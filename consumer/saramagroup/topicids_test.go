@@ -238,36 +238,6 @@ func TestOffsetOfATopicOfBefore(t *testing.T) {
 	}
 }
 
-// TestCoordinatorIsBehind: a broker that has seen a topic go and not yet come back answers
-// with an error. Where to begin is not decided by that: the late offset would be followed.
-func TestCoordinatorIsBehind(t *testing.T) {
-	inFakeTime(t, func(k *kafka) {
-		k.produce(10)
-		var asked atomic.Int32
-		k.cluster.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
-			k.cluster.KeepControl()
-			if req.GetVersion() != 10 || asked.Add(1) > 2 {
-				return nil, nil, false
-			}
-			answer := &kmsg.MetadataResponse{Version: 10, ClusterID: new(clusterID),
-				Topics: []kmsg.MetadataResponseTopic{{Topic: new(topic), ErrorCode: kerr.UnknownTopicOrPartition.Code}}}
-			return answer, nil, true
-		})
-		before := uuid.New()
-		k.commits(0, 7, saramagroup.Metadata(clusterID, before, 6))
-		h := newHandler(nil)
-		h.db.marks[0] = consumer.Mark{Topic: topic, TopicID: before, High: 6}
-		stop, _ := k.run(h, defect{})
-		recs, err := h.await(20)
-		require.NoError(t, err)
-		<-time.After(2 * time.Second)
-		require.NoError(t, stop())
-		require.Greater(t, asked.Load(), int32(2))
-		require.EqualValues(t, 0, offsets(recs, 0)[0])
-		require.Equal(t, saramagroup.Metadata(clusterID, k.topicID(), 9), k.metadata(0))
-	})
-}
-
 // TestClusterIsNotKnown: an offset is followed then, whatever its metadata says of a cluster,
 // and metadata is written without: where Kafka does not say its id, and where something
 // hides the ids of topics, so that the one of the mark is all there is.

@@ -116,24 +116,11 @@ const stableVersion = 7
 
 // stable asks for offsets of the group which no open transaction will change.
 func (t *transformer) stable(of []place) (*sarama.OffsetFetchResponse, error) {
-	coordinator, err := t.client.Coordinator(t.group)
-	if err != nil {
-		return nil, fmt.Errorf("find the group's coordinator: %w", err)
-	}
 	request := &sarama.OffsetFetchRequest{Version: stableVersion, ConsumerGroup: t.group, RequireStable: true}
 	for _, at := range of {
 		request.AddPartition(at.topic, at.partition)
 	}
-	answer, err := coordinator.FetchOffset(request)
-	if err != nil {
-		_ = coordinator.Close() // or else the next question meets the same connection
-	} else if answer.Err != sarama.ErrNoError {
-		err = answer.Err
-	}
-	if err != nil {
-		return nil, fmt.Errorf("ask %s for the group's offsets: %w", coordinator.Addr(), err)
-	}
-	return answer, nil
+	return fetchOffsets(t.client, request)
 }
 
 // ask asks the group's coordinator, who may be another one each time, until the question
