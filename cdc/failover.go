@@ -56,7 +56,7 @@ type Awaited struct {
 func AwaitedStandbys(ctx context.Context, conn *pgx.Conn) (Awaited, error) {
 	rows, _ := conn.Query(ctx, `SELECT n.name, CASE WHEN p.slot_name IS NULL THEN 'there is no physical slot of that name' WHEN p.wal_status = 'lost' THEN 'it is invalidated'
 		WHEN NOT p.active THEN 'no standby reads from it' ELSE '' END,
-		CASE WHEN p.slot_name IS NULL THEN pg_catalog.format('SELECT pg_catalog.pg_create_physical_replication_slot(%L, true); ', n.name) ELSE '' END
+		CASE WHEN p.slot_name IS NULL THEN pg_catalog.format('SELECT pg_catalog.pg_create_physical_replication_slot(%L, true);', n.name) ELSE '' END
 		FROM pg_catalog.unnest(pg_catalog.string_to_array(pg_catalog.current_setting('synchronized_standby_slots', true), ',')) WITH ORDINALITY AS s (text, place)
 		CROSS JOIN LATERAL (SELECT pg_catalog.lower(pg_catalog.btrim(s.text, ' "')) AS name) n
 		LEFT JOIN pg_catalog.pg_replication_slots p ON p.slot_name = n.name AND p.slot_type = 'physical'
@@ -64,7 +64,9 @@ func AwaitedStandbys(ctx context.Context, conn *pgx.Conn) (Awaited, error) {
 	var all, away, there []string
 	var name, why, made, slots string
 	_, err := pgx.ForEachRow(rows, []any{&name, &why, &made}, func() error {
-		slots += made
+		if made != "" {
+			slots += ": " + made
+		}
 		all = append(all, label.Short(name))
 		if why == "" {
 			there = append(there, name)
@@ -78,7 +80,7 @@ func AwaitedStandbys(ctx context.Context, conn *pgx.Conn) (Awaited, error) {
 	}
 	a := Awaited{Slots: strings.Join(all, ", "), Away: strings.Join(away, ", ")}
 	if a.Away != "" {
-		a.Cure = fmt.Sprintf("bring the standby and its slot back; %swhere it is gone for good, have nothing wait for it, nor ever promote it, because it lacks what is published then: "+
+		a.Cure = fmt.Sprintf("either bring the standby and its slot back%s, or, where it is gone for good, drop its slot, never promote it, because it will lack what is published, and have nothing wait for it: "+
 			"ALTER SYSTEM SET synchronized_standby_slots = '%s'; SELECT pg_catalog.pg_reload_conf();", slots, strings.Join(there, ", "))
 	}
 	return a, nil

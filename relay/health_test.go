@@ -34,8 +34,8 @@ func TestTheStandbysThatAreAwaitedAreNamed(t *testing.T) {
 		want  []string
 	}{
 		"one is away": {
-			[]any{slot{"near", "", ""}, slot{"far", "no standby reads from it", ""}, slot{"`gone`", "there is no physical slot of that name", "SELECT made; "}},
-			[]string{"far (no standby reads from it), 'gone' (there is no physical slot of that name)", "and its slot back; SELECT made; where", "ALTER SYSTEM SET synchronized_standby_slots = 'near';"},
+			[]any{slot{"near", "", ""}, slot{"far", "no standby reads from it", ""}, slot{"`gone`", "there is no physical slot of that name", "SELECT made;"}},
+			[]string{"far (no standby reads from it), 'gone' (there is no physical slot of that name)", "and its slot back: SELECT made;, or", "ALTER SYSTEM SET synchronized_standby_slots = 'near';"},
 		},
 		"all are there": {[]any{slot{"near", "", ""}, slot{"far", "", ""}}, []string{"waits for near, far; see in pg_stat_replication"}},
 	} {

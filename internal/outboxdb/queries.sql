@@ -70,7 +70,7 @@ WHERE slot = @slot AND epoch = @epoch;
 
 -- name: SlotHealth :one
 -- SlotHealth says what the slot keeps of the log, and the oldest open transaction that is not the relay's own, which is what pins it when
--- the relay is up to date. Of a walsender that waits for standbys it says where it stands: to a role without pg_monitor, where it was confirmed.
+-- the relay is up to date. Of who reads from it and waits for standbys it says where that stands; of one that leads it on, and to a role without pg_monitor, where it was confirmed.
 SELECT COALESCE(s.wal_status, 'lost')::text AS wal_status,
   COALESCE(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), s.restart_lsn), 0)::bigint AS retained_bytes,
   COALESCE(pg_catalog.pg_wal_lsn_diff(s.confirmed_flush_lsn, s.restart_lsn), 0)::bigint AS pinned_bytes,
@@ -78,7 +78,7 @@ SELECT COALESCE(s.wal_status, 'lost')::text AS wal_status,
   COALESCE(s.safe_wal_size, -1)::bigint AS safe_bytes,
   COALESCE(x.who, '')::text AS oldest_transaction,
   COALESCE(EXTRACT(epoch FROM pg_catalog.clock_timestamp() - x.since), 0)::float8 AS oldest_seconds,
-  COALESCE((SELECT COALESCE(r.sent_lsn, s.confirmed_flush_lsn) FROM pg_catalog.pg_stat_activity a JOIN pg_catalog.pg_stat_replication r ON r.pid = a.pid
+  COALESCE((SELECT COALESCE(r.sent_lsn, s.confirmed_flush_lsn) FROM pg_catalog.pg_stat_activity a LEFT JOIN pg_catalog.pg_stat_replication r ON r.pid = a.pid
     WHERE a.pid = s.active_pid AND a.wait_event = 'WaitForStandbyConfirmation')::text, '')::text AS awaits_standbys
 FROM pg_catalog.pg_replication_slots s
 LEFT JOIN LATERAL (

@@ -105,6 +105,9 @@ func openTransactions(ctx context.Context, s *state.State) (string, error) {
 }
 
 func awaitedStandbys(ctx context.Context, s *state.State) (string, error) {
+	if slot, err := s.Queries.SlotHealth(ctx, s.Slot); err != nil || slot.AwaitsStandbys == "" {
+		return "", err
+	}
 	standbys, err := cdc.AwaitedStandbys(ctx, s.Conn)
 	if err != nil || standbys.Away == "" {
 		return standbys.Slots, err
