@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/IBM/sarama"
 )
@@ -94,7 +95,7 @@ func (w *watcher) endRound(refused map[string]*RouteError) {
 // round makes topics with one request, waits until they are known, and returns
 // why some could not be made. It has a connection of its own.
 func (w *watcher) round(names []string) map[string]*RouteError {
-	b := newBrokers(w.brokers.Config, w.settings.Cluster, w.settings.Brokers...)
+	b := newBrokers(w.brokers.Config, w.settings.Cluster, slices.Concat(w.settings.Brokers, w.settings.learned)...)
 	defer b.Close()
 	memory, limit := w.settings.Memory, w.settings.Topics.MaxCreated
 	granted := memory.reserve(len(names), limit)

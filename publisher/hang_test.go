@@ -1,8 +1,11 @@
 package publisher_test
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -176,4 +179,51 @@ func TestCoordinatorsAreAskedForElsewhere(t *testing.T) {
 	p := startTransactional(t, cfg, tx)
 	require.NoError(t, p.Commit(within(t), at(1)))
 	require.GreaterOrEqual(t, nobody.Load(), int64(3))
+}
+
+// One that is cut off, and names a broker that is it no more, is not asked for ever how the
+// last transaction has ended, which is the first question of a session.
+func TestACoordinatorOfBeforeIsNotBelievedForEver(t *testing.T) {
+	c := newCluster(t, kfake.NumBrokers(2))
+	c.checkpointTopic()
+	cfg, tx := c.config(), oneSlot()
+	cut := 1 - c.CoordinatorFor(tx.ID)
+	cfg.Brokers = []string{c.ListenAddrs()[cut], c.ListenAddrs()[1-cut]}
+	host, text, err := net.SplitHostPort(cfg.Brokers[0])
+	require.NoError(t, err)
+	port, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	c.ControlKey(int16(kmsg.FindCoordinator), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if c.CurrentNode() != cut || request.(*kmsg.FindCoordinatorRequest).CoordinatorType != 1 {
+			return nil, nil, false
+		}
+		response := request.ResponseKind().(*kmsg.FindCoordinatorResponse)
+		response.NodeID, response.Host, response.Port = cut, host, int32(port)
+		return response, nil, true
+	})
+	p := startTransactional(t, cfg, tx)
+	require.NoError(t, p.Commit(within(t), at(1)))
+}
+
+// Those that the cluster has told of are asked for a coordinator where all seeds are gone.
+func TestCoordinatorsAreAskedForOfWhomTheClusterTold(t *testing.T) {
+	c := newCluster(t, kfake.NumBrokers(2), kfake.SeedTopics(1, "shop.order"))
+	c.checkpointTopic()
+	cfg, tx := c.config(), oneSlot()
+	seed := 1 - c.CoordinatorFor(tx.ID)
+	cfg.Brokers = []string{c.ListenAddrs()[seed]}
+	var gone atomic.Bool
+	c.ControlKey(int16(kmsg.FindCoordinator), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		return nil, errors.New("gone"), gone.Load() && c.CurrentNode() == seed
+	})
+	p := startTransactional(t, cfg, tx)
+	require.NoError(t, p.Commit(within(t), at(1)))
+	gone.Store(true)
+	c.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
+		return nil, errors.New("cut"), true // its coordinator is looked up anew
+	})
+	require.NoError(t, p.Publish(within(t), event(1, "a", "1")))
+	require.NoError(t, p.Commit(within(t), at(2)))
 }

@@ -181,6 +181,7 @@ func (t *txn) finish(s *settings, connection *sarama.Config) error {
 	coordinator := func(again bool) (string, error) {
 		if again {
 			t.coordinator.forget()
+			t.coordinator.doubt()
 		}
 		err := t.coordinator.find()
 		return t.coordinator.link.Address, err
