@@ -112,6 +112,36 @@ func TestABrokerThatIsCutOffIsNotBelievedForEver(t *testing.T) {
 	}, kfake.SeedTopics(1, "shop.order"))
 }
 
+// One that is cut off has not heard of a topic that was made since. With the next refresh another is asked.
+func TestARouteIsLookedUpElsewhere(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, c *cluster, cfg publisher.Config) {
+		other := c.beside(&cfg)
+		cfg.TopicRefresh = time.Minute
+		var answers atomic.Int64
+		c.ControlKey(int16(kmsg.Metadata), func(request kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			if c.CurrentNode() == other || len(request.(*kmsg.MetadataRequest).Topics) == 0 {
+				return nil, nil, false
+			}
+			answers.Add(1)
+			response := c.asBefore(request.(*kmsg.MetadataRequest)).(*kmsg.MetadataResponse)
+			for i := range response.Topics {
+				response.Topics[i].ErrorCode = kerr.UnknownTopicOrPartition.Code
+			}
+			return response, nil, true
+		})
+		p, _ := start(t, cfg)
+		require.ErrorContains(t, p.Publish(t.Context(), event(1, "a", "1")), "does not exist")
+		for began := time.Now(); p.Publish(t.Context(), event(1, "a", "1")) != nil; {
+			require.Less(t, time.Since(began), cfg.TopicRefresh+5*time.Second)
+			time.Sleep(time.Second) // of fake time
+		}
+		require.NoError(t, p.Flush(t.Context()))
+		require.Positive(t, answers.Load())
+		require.EqualValues(t, 1, c.PartitionInfo("shop.order", 0).HighWatermark)
+	}, kfake.SeedTopics(1, "shop.order"))
+}
+
 // A broker that wants no more for a while is left alone, and does not keep Close. The process can say until when, and
 // why, as long as the connections last on which that was said.
 func TestCloseIsBoundedWhileABrokerThrottles(t *testing.T) {

@@ -86,6 +86,7 @@ func (w *watcher) run() {
 		case refused := <-w.creator.made:
 			w.endRound(refused)
 		case <-refresh.C:
+			w.brokers.Elsewhere() // one that is cut off knows nothing new
 			_ = w.check(w.inUse()...)
 		case <-stall.C:
 			w.checkStalled()
@@ -219,9 +220,8 @@ func (w *watcher) inUse() []*topic {
 	return topics
 }
 
-// checkStalled looks at the topics that have waited for acknowledgements since
-// the last time and got none. One that has become unusable would keep its
-// events for hours, because a broker that does not know it may be the only one.
+// checkStalled looks at the topics that have waited for acknowledgements since the last time and got none. One that
+// has become unusable would keep its events for hours, because a broker that does not know it may be the only one.
 func (w *watcher) checkStalled() {
 	var waiting []*topic
 	for _, t := range w.inUse() {
