@@ -172,7 +172,7 @@ type settings struct {
 	version     sarama.KafkaVersion
 	compression sarama.CompressionCodec
 	router      *router
-	learned     []string // addresses of the cluster's brokers, for when the seeds are gone; none before it was reached
+	told        []string // addresses of the cluster's brokers, for when the seeds are gone; none before it was reached
 }
 
 // resolve fills in defaults and refuses what is wrong.

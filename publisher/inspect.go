@@ -94,7 +94,7 @@ func look(ctx context.Context, cfg Config, at func(b *brokers, w *wire, s *setti
 	if err := b.reach(); err != nil {
 		return errors.Join(ctx.Err(), unreachable(err))
 	}
-	s.learned = slices.Clone(b.Learned)
+	s.told = slices.Clone(b.Learned)
 	return at(b, w, s)
 }
 

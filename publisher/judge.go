@@ -52,8 +52,8 @@ func uncreated(name string, cause error, s *settings) *RouteError {
 
 // replicas is how many a printed command asks for: no more than there are brokers.
 func (s *settings) replicas() int {
-	if len(s.learned) > 0 {
-		return min(int(s.Topics.ReplicationFactor), len(s.learned))
+	if len(s.told) > 0 {
+		return min(int(s.Topics.ReplicationFactor), len(s.told))
 	}
 	return int(s.Topics.ReplicationFactor)
 }

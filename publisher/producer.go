@@ -99,7 +99,7 @@ func reach(s *settings, w *wire) (*brokers, error) {
 		b.Close()
 		return nil, unreachable(err)
 	}
-	s.learned, s.Cluster = slices.Clone(b.Learned), b.cluster
+	s.told, s.Cluster = slices.Clone(b.Learned), b.cluster
 	return b, nil
 }
 
@@ -150,7 +150,7 @@ func newPublisher(s *settings, w *wire, b *brokers, d produce.Config) *Publisher
 	}
 	search := lookupConfig(s, w)
 	search.Net.ReadTimeout = min(lookupTimeout, d.Connection.Net.ReadTimeout)
-	p.search = newBrokers(search, s.Cluster, slices.Concat(s.Brokers, s.learned)...)
+	p.search = newBrokers(search, s.Cluster, slices.Concat(s.Brokers, s.told)...)
 	d.Locate = func(topics []string, elsewhere bool) (*sarama.MetadataResponse, error) {
 		if elsewhere {
 			p.search.Elsewhere()
