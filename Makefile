@@ -11,7 +11,7 @@ RUN     ?=
 # How long the end-to-end tests of one package may take: ./e2e/ takes 40 minutes on
 # two cores. A test that hangs is named by this limit before whoever runs all of
 # them loses patience.
-LIMIT   ?= 55m
+LIMIT   ?= 75m
 # Brokers of another version, on which the transactions are tried as well.
 OTHER_KAFKA ?= 4.3.1
 # How long each fuzz test runs.
