@@ -32,8 +32,8 @@ type brokers struct {
 	cluster string // the id of the one that is asked; empty: not known yet, or it has none
 }
 
-func newBrokers(config *sarama.Config, cluster string, seeds ...string) *brokers {
-	b := &brokers{Any: produce.Any{Config: config, Seeds: seeds}, cluster: cluster}
+func newBrokers(config *sarama.Config, s *settings) *brokers {
+	b := &brokers{Any: produce.Any{Config: config, Seeds: s.Brokers, Learned: slices.Clone(s.told)}, cluster: s.Cluster}
 	b.Final = func(err error) bool { return errors.Is(err, ErrOtherCluster) }
 	b.Explain = func(address string, err error) error {
 		if reason := b.distrust(address); reason != nil {

@@ -69,7 +69,8 @@ func vet(s *settings, w *wire, address string) error {
 	}
 	config := lookupConfig(s, w)
 	config.Net.ReadTimeout = lookupTimeout // a broker that hangs keeps what is to be written there
-	b := newBrokers(config, s.Cluster, address)
+	b := newBrokers(config, s)
+	b.Seeds, b.Learned = []string{address}, nil
 	defer b.Close()
 	if err := b.Ask(func(conn *sarama.Broker) error {
 		_, err := b.identify(conn)

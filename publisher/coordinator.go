@@ -30,7 +30,7 @@ type coordinator struct {
 
 func newCoordinator(s *settings, config *sarama.Config, kind sarama.CoordinatorType, key string) *coordinator {
 	return &coordinator{
-		brokers: newBrokers(config, s.Cluster, slices.Concat(s.Brokers, s.told)...), link: produce.Link{Config: config},
+		brokers: newBrokers(config, s), link: produce.Link{Config: config},
 		request: sarama.FindCoordinatorRequest{Version: 3, CoordinatorKey: key, CoordinatorType: kind},
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 
 	"github.com/IBM/sarama"
 )
@@ -95,7 +94,7 @@ func (w *watcher) endRound(refused map[string]*RouteError) {
 // round makes topics with one request, waits until they are known, and returns
 // why some could not be made. It has a connection of its own.
 func (w *watcher) round(names []string) map[string]*RouteError {
-	b := newBrokers(w.brokers.Config, w.settings.Cluster, slices.Concat(w.settings.Brokers, w.settings.told)...)
+	b := newBrokers(w.brokers.Config, w.settings)
 	defer b.Close()
 	memory, limit := w.settings.Memory, w.settings.Topics.MaxCreated
 	granted := memory.reserve(len(names), limit)

@@ -3,9 +3,7 @@ package publisher_test
 import (
 	"errors"
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -219,17 +217,14 @@ func TestACoordinatorOfBeforeIsNotBelievedForEver(t *testing.T) {
 	cfg, tx := c.config(), oneSlot()
 	cut := 1 - c.CoordinatorFor(tx.ID)
 	cfg.Brokers = []string{c.ListenAddrs()[cut], c.ListenAddrs()[1-cut]}
-	host, text, err := net.SplitHostPort(cfg.Brokers[0])
-	require.NoError(t, err)
-	port, err := strconv.Atoi(text)
-	require.NoError(t, err)
+	host, port := c.endpoint(cut)
 	c.ControlKey(int16(kmsg.FindCoordinator), func(request kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		if c.CurrentNode() != cut || request.(*kmsg.FindCoordinatorRequest).CoordinatorType != 1 {
 			return nil, nil, false
 		}
 		response := request.ResponseKind().(*kmsg.FindCoordinatorResponse)
-		response.NodeID, response.Host, response.Port = cut, host, int32(port)
+		response.NodeID, response.Host, response.Port = cut, host, port
 		return response, nil, true
 	})
 	p := startTransactional(t, cfg, tx)

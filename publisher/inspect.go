@@ -89,12 +89,11 @@ func look(ctx context.Context, cfg Config, at func(b *brokers, w *wire, s *setti
 			w.Cut()
 		}
 	}()
-	b := newBrokers(lookupConfig(s, w), s.Cluster, s.Brokers...)
-	defer b.Close()
-	if err := b.reach(); err != nil {
-		return errors.Join(ctx.Err(), unreachable(err))
+	b, err := reach(s, w)
+	if err != nil {
+		return errors.Join(ctx.Err(), err)
 	}
-	s.told = slices.Clone(b.Learned)
+	defer b.Close()
 	return at(b, w, s)
 }
 

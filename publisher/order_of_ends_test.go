@@ -102,16 +102,22 @@ func TestATopicOfOneIDLosesNoPartition(t *testing.T) {
 	}, kfake.SeedTopics(8, "shop.order"))
 }
 
+// endpoint is where a node listens.
+func (c *cluster) endpoint(node int32) (host string, port int32) {
+	c.t.Helper()
+	host, text, err := net.SplitHostPort(c.ListenAddrs()[node])
+	require.NoError(c.t, err)
+	number, err := strconv.Atoi(text)
+	require.NoError(c.t, err)
+	return host, int32(number)
+}
+
 // asBefore answers that topics have one partition.
 func (c *cluster) asBefore(request *kmsg.MetadataRequest) kmsg.Response {
 	response := kmsg.NewPtrMetadataResponse()
 	response.SetVersion(request.GetVersion())
-	host, port, err := net.SplitHostPort(c.ListenAddrs()[0])
-	require.NoError(c.t, err)
-	number, err := strconv.Atoi(port)
-	require.NoError(c.t, err)
 	broker := kmsg.NewMetadataResponseBroker()
-	broker.Host, broker.Port = host, int32(number)
+	broker.Host, broker.Port = c.endpoint(0)
 	response.Brokers = append(response.Brokers, broker)
 	for _, asked := range request.Topics {
 		topic, partition := kmsg.NewMetadataResponseTopic(), kmsg.NewMetadataResponseTopicPartition()

@@ -94,7 +94,7 @@ func New(ctx context.Context, cfg Config, acknowledged func(tags []uint64)) (*Pu
 // reach opens the connection for look-ups first, because its errors name each
 // address.
 func reach(s *settings, w *wire) (*brokers, error) {
-	b := newBrokers(lookupConfig(s, w), s.Cluster, s.Brokers...)
+	b := newBrokers(lookupConfig(s, w), s)
 	if err := b.reach(); err != nil {
 		b.Close()
 		return nil, unreachable(err)
@@ -150,7 +150,7 @@ func newPublisher(s *settings, w *wire, b *brokers, d produce.Config) *Publisher
 	}
 	search := lookupConfig(s, w)
 	search.Net.ReadTimeout = min(lookupTimeout, d.Connection.Net.ReadTimeout)
-	p.search = newBrokers(search, s.Cluster, slices.Concat(s.Brokers, s.told)...)
+	p.search = newBrokers(search, s)
 	d.Locate = func(topics []string, elsewhere bool) (*sarama.MetadataResponse, error) {
 		if elsewhere {
 			p.search.Elsewhere()

@@ -3,7 +3,6 @@
 package saramagroup_test
 
 import (
-	"context"
 	"os"
 	"slices"
 	"sync/atomic"
@@ -14,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/onceward/onceward/internal/kafkaserver"
 	"github.com/onceward/onceward/internal/pgserver"
 )
 
@@ -27,18 +25,8 @@ func TestCoordinatorMovesWhileTheOldOneLives(t *testing.T) {
 	}
 	t.Parallel()
 	server, pool := startDatabase(t, durable)
-	cluster, err := kafkaserver.Start(t.Context(), kafkaserver.Options{Brokers: 3})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, cluster.Stop(context.Background())) })
-	require.NoError(t, cluster.CreateTopic(t.Context(), topic, 1, nil))
-	require.NoError(t, cluster.CreateTopic(t.Context(), graveyard, 1, nil))
-	cfg := sarama.NewConfig()
-	cfg.Version = sarama.V2_8_0_0
-	client, err := sarama.NewClient(cluster.Addrs(), cfg)
-	require.NoError(t, err)
-	defer closing(t, client)
-	admin, err := sarama.NewClusterAdminFromClient(client)
-	require.NoError(t, err)
+	cluster := startKafka(t, 3)
+	client, admin := administer(t, cluster)
 	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addrs()...), kgo.UnknownTopicRetries(-1))
 	require.NoError(t, err)
 	defer producer.Close()

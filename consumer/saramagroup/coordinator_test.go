@@ -68,14 +68,12 @@ func TestCoordinatorIsBehind(t *testing.T) {
 	inFakeTime(t, func(k *kafka) {
 		k.produce(10)
 		var asked atomic.Int32
-		k.cluster.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
-			k.cluster.KeepControl()
-			if req.GetVersion() != 10 || asked.Add(1) > 2 {
-				return nil, nil, false
+		k.answersIDs(func() *kmsg.MetadataResponse {
+			if asked.Add(1) > 2 {
+				return nil
 			}
-			answer := &kmsg.MetadataResponse{Version: 10, ClusterID: new(clusterID),
+			return &kmsg.MetadataResponse{ClusterID: new(clusterID),
 				Topics: []kmsg.MetadataResponseTopic{{Topic: new(topic), ErrorCode: kerr.UnknownTopicOrPartition.Code}}}
-			return answer, nil, true
 		})
 		before := uuid.New()
 		k.commits(0, 7, saramagroup.Metadata(clusterID, before, 6))

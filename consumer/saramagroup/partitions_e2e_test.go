@@ -3,17 +3,14 @@
 package saramagroup_test
 
 import (
-	"context"
 	"os"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/onceward/onceward/internal/kafkaserver"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/record"
 )
@@ -27,11 +24,7 @@ func TestPartitionsThatATopicGets(t *testing.T) {
 	}
 	t.Parallel()
 	_, pool := startDatabase(t, durable)
-	cluster, err := kafkaserver.Start(t.Context(), kafkaserver.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, cluster.Stop(context.Background())) })
-	require.NoError(t, cluster.CreateTopic(t.Context(), topic, 1, nil))
-	require.NoError(t, cluster.CreateTopic(t.Context(), graveyard, 1, nil))
+	cluster := startKafka(t, 1)
 	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	require.NoError(t, err)
 	defer client.Close()
@@ -55,9 +48,7 @@ func TestPartitionsThatATopicGets(t *testing.T) {
 	require.NoError(t, client.ProduceSync(t.Context(), event(0)).FirstErr())
 	require.Eventually(t, applied(1), time.Minute, 20*time.Millisecond)
 
-	admin, err := sarama.NewClusterAdmin(cluster.Addrs(), sarama.NewConfig())
-	require.NoError(t, err)
-	defer closing(t, admin)
+	_, admin := administer(t, cluster)
 	require.NoError(t, admin.CreatePartitions(topic, 2, nil, false))
 	second := event(1)
 	require.Eventually(t, func() bool { // refused here, until the client knows of the partition

@@ -45,12 +45,32 @@ func newStream(t *testing.T) *stream {
 		require.NoError(t, err)
 		t.Cleanup(s.producers[i].Close)
 	}
+	_, s.admin = administer(t, s.cluster)
+	return s
+}
+
+// startKafka starts brokers with a topic of one partition, and one for dead letters.
+func startKafka(t *testing.T, brokers int) *kafkaserver.Cluster {
+	t.Helper()
+	cluster, err := kafkaserver.Start(t.Context(), kafkaserver.Options{Brokers: brokers})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, cluster.Stop(context.Background())) })
+	require.NoError(t, cluster.CreateTopic(t.Context(), topic, 1, nil))
+	require.NoError(t, cluster.CreateTopic(t.Context(), graveyard, 1, nil))
+	return cluster
+}
+
+// administer connects until the test's end.
+func administer(t *testing.T, cluster *kafkaserver.Cluster) (sarama.Client, sarama.ClusterAdmin) {
+	t.Helper()
 	cfg := sarama.NewConfig()
 	cfg.Version = sarama.V2_8_0_0
-	s.admin, err = sarama.NewClusterAdmin(s.cluster.Addrs(), cfg)
+	client, err := sarama.NewClient(cluster.Addrs(), cfg)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.admin.Close()) })
-	return s
+	t.Cleanup(func() { closing(t, client) })
+	admin, err := sarama.NewClusterAdminFromClient(client)
+	require.NoError(t, err)
+	return client, admin
 }
 
 // begin writes n events to a partition in a transaction that stays open, and

@@ -3,7 +3,6 @@
 package saramagroup_test
 
 import (
-	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,8 +10,6 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/onceward/onceward/internal/kafkaserver"
 )
 
 // TestLateCommitOfATopicMadeAnew: Kafka takes an offset of a topic, by its name, that was
@@ -20,18 +17,8 @@ import (
 func TestLateCommitOfATopicMadeAnew(t *testing.T) {
 	t.Parallel()
 	_, pool := startDatabase(t, durable)
-	cluster, err := kafkaserver.Start(t.Context(), kafkaserver.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, cluster.Stop(context.Background())) })
-	require.NoError(t, cluster.CreateTopic(t.Context(), topic, 1, nil))
-	require.NoError(t, cluster.CreateTopic(t.Context(), graveyard, 1, nil))
-	cfg := sarama.NewConfig()
-	cfg.Version = sarama.V2_8_0_0
-	client, err := sarama.NewClient(cluster.Addrs(), cfg)
-	require.NoError(t, err)
-	defer closing(t, client)
-	admin, err := sarama.NewClusterAdminFromClient(client)
-	require.NoError(t, err)
+	cluster := startKafka(t, 1)
+	client, admin := administer(t, cluster)
 	committed := func() *sarama.OffsetFetchResponseBlock {
 		answer, err := admin.ListConsumerGroupOffsets("billing", map[string][]int32{topic: {0}})
 		require.NoError(t, err)

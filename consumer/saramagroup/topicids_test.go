@@ -238,6 +238,22 @@ func TestOffsetOfATopicOfBefore(t *testing.T) {
 	}
 }
 
+// answersIDs answers in Kafka's place who asks for the ids of topics; nil leaves it to Kafka.
+func (k *kafka) answersIDs(answer func() *kmsg.MetadataResponse) {
+	k.cluster.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		k.cluster.KeepControl()
+		if req.GetVersion() != 10 { // sarama's own
+			return nil, nil, false
+		}
+		is := answer()
+		if is == nil {
+			return nil, nil, false
+		}
+		is.Version = 10
+		return is, nil, true
+	})
+}
+
 // TestClusterIsNotKnown: an offset is followed then, whatever its metadata says of a cluster,
 // and metadata is written without: where Kafka does not say its id, and where something
 // hides the ids of topics, so that the one of the mark is all there is.
@@ -250,15 +266,7 @@ func TestClusterIsNotKnown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inFakeTime(t, func(k *kafka) {
 				k.produce(10)
-				k.cluster.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
-					k.cluster.KeepControl()
-					if req.GetVersion() != 10 {
-						return nil, nil, false
-					}
-					answer := said
-					answer.Version = 10
-					return &answer, nil, true
-				})
+				k.answersIDs(func() *kmsg.MetadataResponse { return new(said) })
 				k.commits(0, 7, saramagroup.Metadata(clusterID, before, 6))
 				h := newHandler(nil)
 				h.db.marks[0] = consumer.Mark{Topic: topic, TopicID: before, High: 6}
