@@ -52,13 +52,14 @@ type Awaited struct {
 	Cure  string // of those
 }
 
-// AwaitedStandbys reads them.
+// AwaitedStandbys reads them. The statement that makes a slot anew reserves no log: PostgreSQL would
+// take where that begins for what the standby has got. Until it reads, the relay's own slot keeps what it lacks.
 func AwaitedStandbys(ctx context.Context, conn *pgx.Conn) (Awaited, error) {
 	rows, _ := conn.Query(ctx, `SELECT n.name, CASE WHEN p.slot_name IS NULL THEN 'there is no physical slot of that name' WHEN p.wal_status = 'lost' THEN 'it is invalidated'
 		WHEN NOT p.active THEN 'no standby reads from it' ELSE '' END,
-		CASE WHEN p.slot_name IS NULL THEN pg_catalog.format('SELECT pg_catalog.pg_create_physical_replication_slot(%L, true);', n.name) ELSE '' END
+		CASE WHEN p.slot_name IS NULL THEN pg_catalog.format('SELECT pg_catalog.pg_create_physical_replication_slot(%L);', n.name) ELSE '' END
 		FROM pg_catalog.unnest(pg_catalog.string_to_array(pg_catalog.current_setting('synchronized_standby_slots', true), ',')) WITH ORDINALITY AS s (text, place)
-		CROSS JOIN LATERAL (SELECT pg_catalog.lower(pg_catalog.btrim(s.text, ' "')) AS name) n
+		CROSS JOIN LATERAL (SELECT pg_catalog.lower(pg_catalog.btrim(s.text, E' \t\n\r\f\v"')) AS name) n
 		LEFT JOIN pg_catalog.pg_replication_slots p ON p.slot_name = n.name AND p.slot_type = 'physical'
 		WHERE n.name <> '' ORDER BY s.place`)
 	var all, away, there []string
@@ -80,8 +81,12 @@ func AwaitedStandbys(ctx context.Context, conn *pgx.Conn) (Awaited, error) {
 	}
 	a := Awaited{Slots: strings.Join(all, ", "), Away: strings.Join(away, ", ")}
 	if a.Away != "" {
-		a.Cure = fmt.Sprintf("either bring the standby and its slot back%s, or, where it is gone for good, drop its slot, never promote it, because it will lack what is published, and have nothing wait for it: "+
-			"ALTER SYSTEM SET synchronized_standby_slots = '%s'; SELECT pg_catalog.pg_reload_conf();", slots, strings.Join(there, ", "))
+		some := ""
+		if len(away) > 1 {
+			some = " (leave those in it that come back)"
+		}
+		a.Cure = fmt.Sprintf("either bring the standby and its slot back%s, or, where it is gone for good, never promote it, because it will lack what is published, and have nothing wait for it%s: "+
+			"ALTER SYSTEM SET synchronized_standby_slots = '%s'; SELECT pg_catalog.pg_reload_conf(); then drop its slot", slots, some, strings.Join(there, ", "))
 	}
 	return a, nil
 }

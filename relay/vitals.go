@@ -152,11 +152,12 @@ func (v *vitals) blame(err error) string {
 }
 
 // try says which step of a session's start is under way. One that waits for the slot is
-// told again and again, with whom it waits for, and has begun when it was told first.
+// told again and again, with whom it waits for behind a colon, and has begun when it was told first.
 func (v *vitals) try(kind, detail string, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if kind == WaitSlot && v.step.For == kind {
+	what, _, _ := strings.Cut(detail, ": ")
+	if before, _, _ := strings.Cut(v.step.Detail, ": "); kind == WaitSlot && v.step.For == kind && what == before {
 		now = v.step.Since
 	}
 	v.opening, v.step = true, Wait{For: kind, Since: now, Detail: detail}

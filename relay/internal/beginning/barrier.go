@@ -72,8 +72,12 @@ func (s *Beginner) naming(ctx context.Context, what string, look whom) (stop fun
 				return
 			}
 			who, err := lookUp(ctx, s.conf, look)
-			if err != nil || who == "" {
+			if err != nil {
 				continue // the connection that waits will tell
+			}
+			if who == "" { // any more, and what it waited for is done
+				s.told.Names(what)
+				continue
 			}
 			s.log.WarnContext(ctx, what, "slot", s.conf.Slot, "for", who)
 			s.told.Names(what + ": " + who)
