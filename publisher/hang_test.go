@@ -110,6 +110,27 @@ func TestABrokerThatIsCutOffIsNotBelievedForEver(t *testing.T) {
 	}, kfake.SeedTopics(1, "shop.order"))
 }
 
+// As long as nothing is refused, topics are looked up over the connection that is there: another address may be silent,
+// or no longer let the relay in.
+func TestARefreshKeepsItsConnection(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, c *cluster, cfg publisher.Config) {
+		c.beside(&cfg)
+		cfg.TopicRefresh = time.Minute
+		p, _ := start(t, cfg)
+		publishNumbered(t, p, "a", 0, 0)
+		require.NoError(t, p.Flush(t.Context()))
+		asked := make(map[int32]int)
+		c.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			asked[c.CurrentNode()]++
+			return nil, nil, false
+		})
+		time.Sleep(4*cfg.TopicRefresh + time.Second) // of fake time
+		synctest.Wait()
+		require.Equal(t, map[int32]int{0: 4}, asked)
+	}, kfake.SeedTopics(1, "shop.order"))
+}
+
 // One that is cut off has not heard of a topic that was made since. With the next refresh another is asked.
 func TestARouteIsLookedUpElsewhere(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, c *cluster, cfg publisher.Config) {

@@ -86,7 +86,9 @@ func (w *watcher) run() {
 		case refused := <-w.creator.made:
 			w.endRound(refused)
 		case <-refresh.C:
-			w.brokers.Elsewhere() // one that is cut off knows nothing new
+			if time.Since(looked) < w.settings.TopicRefresh { // one is refused: who is cut off knows nothing new
+				w.brokers.Elsewhere()
+			}
 			_ = w.check(w.inUse()...)
 		case <-stall.C:
 			w.checkStalled()
@@ -96,9 +98,8 @@ func (w *watcher) run() {
 	}
 }
 
-// ask has a topic looked up for the first time and returns its state. It
-// blocks, at most for lookupTimeout; a cluster that does not answer makes the
-// route unusable too.
+// ask has a topic looked up for the first time and returns its state. It blocks, at most for lookupTimeout; a cluster
+// that does not answer makes the route unusable too.
 func (w *watcher) ask(ctx context.Context, t *topic, failed, quit <-chan struct{}) (*topicState, error) {
 	timer := time.NewTimer(lookupTimeout)
 	defer timer.Stop()
