@@ -12,19 +12,17 @@ import (
 	"github.com/onceward/onceward/internal/backoff"
 )
 
-// begin finds where each partition begins: where Kafka says, or earlier when the
-// database has lost what Kafka's offset stands for. A partition of which the
-// database knows nothing gets a mark without a finished time, so that stream
-// time waits for it.
+// begin finds where each partition begins: where Kafka says, or earlier when the database has lost what Kafka's
+// offset stands for. A partition of which the database knows nothing gets a mark without a finished time, so that
+// stream time waits for it.
 func (m *member) begin(s sarama.ConsumerGroupSession) error {
-	if err := m.identify(s.Claims()); err != nil {
+	err := m.identify(s.Claims())
+	if err != nil {
 		return err
 	}
-	kafka, err := m.committed(s.Claims())
-	if err != nil {
+	if m.kafka, err = m.committed(s.Claims()); err != nil {
 		return fmt.Errorf("read committed offsets: %w", err)
 	}
-	m.kafka = kafka
 	all, err := m.known(s.Context())
 	if err != nil {
 		return err

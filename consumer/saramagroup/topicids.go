@@ -12,8 +12,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// topicsEvery is how often a session looks whether its topics are still those with
-// which it began.
+// topicsEvery is how often a session looks whether its topics are still those with which it began.
 const topicsEvery = time.Minute
 
 // idsVersion of the request Metadata was the first with topic ids.
