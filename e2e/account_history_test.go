@@ -73,9 +73,22 @@ func (a *accounting) may(p pack) bool {
 	return a.nemesis.counts[string(p)] <= int(time.Since(a.nemesis.began)/perMinutes)
 }
 
+// started waits for what is being started. A restart of the server may need the end of a move: a session that
+// takes nothing from its slot keeps it from shutting down.
+func (a *accounting) started() {
+	n := a.nemesis
+	for restarts := true; restarts; {
+		n.until(time.Now().Add(50 * time.Millisecond))
+		n.mu.Lock()
+		restarts = n.database
+		n.mu.Unlock()
+	}
+	n.tasks.Wait()
+}
+
 // answers waits for a restart of the server that is under way, and for its end.
 func (a *accounting) answers() bool {
-	a.nemesis.tasks.Wait()
+	a.started()
 	a.pool.Reset()
 	a.app.Reset()
 	return a.holds(`SELECT true`)

@@ -30,8 +30,13 @@ func (a *accounting) holds(question string, args ...any) (yes bool) {
 // standsStill says what the last command that failed had said, and who waits in the
 // server for whom: what a fault that does not end may hang on.
 func (a *accounting) standsStill() string {
-	return a.refused + "\n" + scalar[string](a.environment, `SELECT COALESCE(string_agg(concat_ws(' ', pid, 'of', application_name, state, 'waits for', wait_event_type, wait_event, pg_blocking_pids(pid), left(query, 200)), E'\n'), '')
-		FROM pg_stat_activity WHERE datname = current_database() AND (cardinality(pg_blocking_pids(pid)) > 0 OR xact_start IS NOT NULL)`)
+	var who string
+	err := a.pool.QueryRow(a.t.Context(), `SELECT COALESCE(string_agg(concat_ws(' ', pid, 'of', application_name, state, 'waits for', wait_event_type, wait_event, pg_blocking_pids(pid), left(query, 200)), E'\n'), '')
+		FROM pg_stat_activity WHERE datname = current_database() AND (cardinality(pg_blocking_pids(pid)) > 0 OR xact_start IS NOT NULL)`).Scan(&who)
+	if err != nil {
+		who = err.Error()
+	}
+	return a.refused + "\n" + who
 }
 
 // unlogLeaf takes the log from today's partition until the relay has noticed: within
@@ -39,7 +44,7 @@ func (a *accounting) standsStill() string {
 // but no server crashes, which would empty the partition.
 func (a *accounting) unlogLeaf(step) bool {
 	leaf := "onceward.outbox_" + time.Now().UTC().Format("20060102")
-	a.nemesis.tasks.Wait()
+	a.started()
 	if !a.streams() || !a.nemesis.sql("ALTER TABLE "+leaf+" SET UNLOGGED") {
 		return false
 	}
