@@ -180,7 +180,10 @@ func TestTransformZombieWithTheNewestEpoch(t *testing.T) {
 		p.produce(0, 4, 4)
 		p.reaches(0, 4)
 		require.NoError(t, stopZombie())
-		require.NoError(t, stopHeir())
+		if err := stopHeir(); err != nil { // it was asked to begin where the zombie has put the offset back
+			require.True(t, ends)
+			require.ErrorContains(t, err, "Kafka had confirmed 3 to this process")
+		}
 		return p.seen(kgo.ReadCommitted())
 	}
 	t.Run("ours", func(t *testing.T) {

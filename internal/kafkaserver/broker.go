@@ -18,8 +18,9 @@ import (
 	"github.com/onceward/onceward/internal/process"
 )
 
-// startTimeout bounds formatting and the start of the whole cluster.
-const startTimeout = time.Minute
+// startTimeout bounds formatting and the start of the whole cluster. Three brokers beside other
+// tests have taken more than a minute; one that dies is noticed at once.
+const startTimeout = 3 * time.Minute
 
 func (b broker) data() string       { return filepath.Join(b.dir, "data") }
 func (b broker) properties() string { return filepath.Join(b.dir, "server.properties") }

@@ -34,8 +34,8 @@ type Cluster struct {
 }
 
 // Start starts a cluster and returns when every broker is ready. The cluster
-// does not depend on ctx, which bounds the start only, as does a limit of a
-// minute. Without the jars the error matches [ErrNoJars].
+// does not depend on ctx, which bounds the start only, as does a limit of
+// three minutes. Without the jars the error matches [ErrNoJars].
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
@@ -119,8 +119,8 @@ func (c *Cluster) launch(i int) error {
 }
 
 // StartBroker starts broker i (from 0) again after it was killed or stopped:
-// same ports, data and settings. It returns when the broker is ready, within a
-// minute; a broker that is not is killed.
+// same ports, data and settings. It returns when the broker is ready, within
+// three minutes; a broker that is not is killed.
 func (c *Cluster) StartBroker(ctx context.Context, i int) error {
 	select {
 	case <-c.process(i).Done():

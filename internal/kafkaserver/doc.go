@@ -28,5 +28,5 @@
 //
 // A program that dies takes its brokers along: at once on Linux, not at all on
 // other systems (see the package process). Nothing here retries; a broker that
-// takes longer than a minute to start has failed.
+// takes longer than three minutes to start has failed.
 package kafkaserver
